@@ -1,0 +1,41 @@
+# Every target makes the environment first, once: `make quickstart` and `make test` work in a fresh clone, in any order.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart test lint bench clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The stamp is written last, so an interrupted installation is taken up again by the next `make`.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"paperformer needs Python 3.11 or newer, and $(PYTHON) is {sys.version.split()[0]}; call make PYTHON=/path/to/python3")'
+	@echo "Installing into $(VENV): some minutes, most of them PyTorch."
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,plots]'
+	@touch $@
+
+quickstart: $(READY)  ## Train, score, save, load back and use a translation model and a language model (ARGS=--fast: shorter)
+	$(BIN)/paperformer quickstart $(ARGS)
+
+test: $(READY)  ## Run the tests, and list the slowest (ARGS="-k attention": some of them)
+	$(BIN)/python -m pytest -q --durations=15 $(ARGS)
+
+# mypy reads `paperformer.modeling` off a folder paperformer/modeling, not off pyproject.toml's package-dir.
+# So it checks the tree of which the wheel is made; that tree is rebuilt each time, hence never stale.
+lint: $(READY)  ## Check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@rm -rf build/typecheck
+	@$(BIN)/python -c 'import setuptools; setuptools.setup()' -q build_py --no-compile --build-lib build/typecheck
+	cd build/typecheck && $(CURDIR)/$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p paperformer
+
+bench: $(READY)  ## Measure training speed beside transformers' own model, same batches, same size
+	$(BIN)/python benchmarks/training_speed.py $(ARGS)
+
+clean:  ## Remove the environment, builds and caches; trained models in runs/ stay
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

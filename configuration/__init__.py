@@ -1,0 +1,1 @@
+"""Configurations of the model architectures: typed, and validated at construction."""

@@ -1,0 +1,171 @@
+"""The options that all paperformer families share: one field per design decision of the block.
+
+Every field is documented where it is defined, with the paper that proposed it. A configuration checks itself
+when it is made and when it is saved, so that an impossible combination never reaches a model.
+"""
+
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+
+@strict
+class TransformerConfig(PreTrainedConfig):
+    """Options of one Transformer block and of the embeddings around the stack.
+
+    This is the common part of `PaperformerSeq2SeqConfig` and `PaperformerLMConfig`; it is not used on its own.
+
+    Raises:
+        huggingface_hub.errors.StrictDataclassError: if a field has the wrong type or value, or if fields
+            contradict each other (see `validate_architecture`). The message names the field.
+    """
+
+    attribute_map = {
+        "d_model": "hidden_size",
+        "d_ff": "intermediate_size",
+        "n_heads": "num_attention_heads",
+        "n_layers": "num_hidden_layers",
+    }
+    keys_to_ignore_at_inference = ["past_key_values"]
+
+    vocab_size: int = 32_000
+    """Number of entries of the (joint) vocabulary, V."""
+
+    hidden_size: int = 512
+    """Width of the residual stream, E; d_model in Vaswani et al. (2017), section 3.1."""
+
+    intermediate_size: int = 2048
+    """Inner width of the feed-forward sub-layer, F; d_ff in Vaswani et al. (2017), section 3.3."""
+
+    num_attention_heads: int = 8
+    """Number of query heads, H; h in Vaswani et al. (2017), section 3.2.2."""
+
+    num_key_value_heads: int | None = None
+    """Number of key and value heads; fewer than query heads gives grouped-query attention (Ainslie et al. 2023,
+    arXiv 2305.13245), one gives multi-query attention (Shazeer 2019, arXiv 1911.02150). None: as many as queries."""
+
+    head_dim: int | None = None
+    """Width of a head, D; d_k = d_v in Vaswani et al. (2017). None: hidden_size / num_attention_heads."""
+
+    hidden_act: Literal["relu", "gelu", "gelu_new", "silu"] = "relu"
+    """Non-linearity of the feed-forward sub-layer: relu (Vaswani et al. 2017, equation 2), gelu (exact; Hendrycks
+    and Gimpel 2016, arXiv 1606.08415), gelu_new (its tanh approximation, as in GPT-2), silu (same paper)."""
+
+    gated_mlp: bool = False
+    """Multiply the activation by a second linear projection: GLU variants of Shazeer (2020, arXiv 2002.05202);
+    with hidden_act=silu this is SwiGLU."""
+
+    use_bias: bool = True
+    """Whether linear layers and LayerNorm have a bias."""
+
+    norm_type: Literal["layernorm", "rmsnorm"] = "layernorm"
+    """Normalisation: layernorm (Ba et al. 2016, arXiv 1607.06450) or rmsnorm (Zhang and Sennrich 2019,
+    arXiv 1910.07467)."""
+
+    norm_position: Literal["post", "pre", "peri"] = "post"
+    """Where sub-layers are normalised: post, after the residual addition (Vaswani et al. 2017, section 3.1); pre,
+    before the sub-layer (Xiong et al. 2020, arXiv 2002.04745); peri, before and after the sub-layer (Kim et al.
+    2025, arXiv 2502.02732)."""
+
+    norm_eps: float = 1e-5
+    """Added to the variance (or mean square) under the root."""
+
+    position_embedding_type: Literal["sinusoidal", "learned", "rope", "none"] = "sinusoidal"
+    """How order enters: sinusoidal (Vaswani et al. 2017, section 3.5), learned (Gehring et al. 2017; GPT-2), rope
+    (Su et al. 2021, arXiv 2104.09864), or none."""
+
+    rope_parameters: dict[str, Any] | None = None
+    """Parameters of RoPE in transformers' form, for example {"rope_theta": 10000.0, "rope_type": "default"}."""
+
+    max_position_embeddings: int = 1024
+    """Longest sequence the model is made for, in tokens: the size of the table of learned positions, and the
+    length to which inputs are truncated. Sinusoidal positions and RoPE go on beyond it."""
+
+    dropout: float | int = 0.1
+    """Probability of dropping an element of each sub-layer's output before it is added to the residual stream, and
+    of the sum of embeddings and positions (Vaswani et al. 2017, section 5.4)."""
+
+    attention_dropout: float | int = 0.0
+    """Probability of dropping an attention weight."""
+
+    activation_dropout: float | int = 0.0
+    """Probability of dropping a hidden unit of the feed-forward sub-layer."""
+
+    scale_embedding: bool = True
+    """Multiply token embeddings by sqrt(hidden_size) (Vaswani et al. 2017, section 3.4)."""
+
+    tie_word_embeddings: bool = True
+    """Use the embedding matrix as the output projection too (Press and Wolf 2017, arXiv 1608.05859)."""
+
+    initialization: Literal["xavier", "normal", "gpt2"] = "xavier"
+    """xavier: linear layers Xavier-uniform (Glorot and Bengio 2010), embeddings N(0, 1/hidden_size). normal: all
+    N(0, initializer_range^2). gpt2: as normal, with the projections into the residual stream scaled by
+    1/sqrt(number of them) (Radford et al. 2019, section 2.3)."""
+
+    initializer_range: float = 0.02
+    """Standard deviation of the normal and gpt2 initialisations."""
+
+    label_smoothing: float | int = 0.0
+    """Mass of the training target that is spread evenly over all V classes, the correct one included (Szegedy et
+    al. 2016; Vaswani et al. 2017, section 5.4). Only in training mode: an evaluation loss is never smoothed."""
+
+    use_cache: bool = True
+    """Keep keys and values of earlier positions while generating."""
+
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        for alias in self.attribute_map.keys() & kwargs.keys():  # before anything is derived from the field behind it
+            setattr(self, alias, kwargs.pop(alias))
+        if self.num_key_value_heads is None:
+            self.num_key_value_heads = self.num_attention_heads
+        if self.head_dim is None:
+            self.head_dim = self.hidden_size // max(1, self.num_attention_heads)
+        super().__post_init__(**kwargs)
+        if self.position_embedding_type != "rope":
+            self.rope_parameters = None  # transformers fills in RoPE's defaults whether or not they are used
+
+    def validate_architecture(self) -> None:
+        """Checks that fields agree with each other; run by `@strict` at construction and before saving."""
+        if self.num_key_value_heads is None or self.head_dim is None:  # set to None after __post_init__ derived them
+            name = "head_dim" if self.head_dim is None else "num_key_value_heads"
+            raise ValueError(f"{name} is None; make a new configuration to derive it from the other fields")
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "head_dim",
+            "max_position_embeddings",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("norm_eps", "initializer_range"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be greater than 0")
+        if self.num_attention_heads % self.num_key_value_heads != 0:
+            raise ValueError(
+                f"num_key_value_heads is {self.num_key_value_heads}; "
+                f"it must divide num_attention_heads ({self.num_attention_heads})"
+            )
+        head_dim_is_derived = self.head_dim == self.hidden_size // self.num_attention_heads
+        if head_dim_is_derived and self.hidden_size % self.num_attention_heads != 0:
+            raise ValueError(
+                f"hidden_size is {self.hidden_size}; it must be a multiple of num_attention_heads "
+                f"({self.num_attention_heads}), or set head_dim"
+            )
+        if self.position_embedding_type == "rope" and self.head_dim % 2 != 0:
+            raise ValueError(
+                f"head_dim is {self.head_dim}; position_embedding_type 'rope' turns pairs, so it must be even"
+            )
+        if self.position_embedding_type == "sinusoidal" and self.hidden_size % 2 != 0:
+            raise ValueError(
+                f"hidden_size is {self.hidden_size}; position_embedding_type 'sinusoidal' needs an even one"
+            )
+        for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 0 and less than 1")

@@ -1,0 +1,1 @@
+"""Model cards: the template, and one card with measured results for every recipe that was run."""

@@ -1,0 +1,1 @@
+"""Model architectures, and the layers that they share: one concept a file."""

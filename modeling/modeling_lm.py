@@ -1,0 +1,182 @@
+"""The decoder-only language model: causal Transformer blocks and a projection onto the vocabulary.
+
+Shapes: B batch, T length, E hidden size, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.generation import GenerationMixin
+from transformers.masking_utils import create_causal_mask
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.utils import can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from ..configuration.configuration_lm import PaperformerLMConfig
+from .blocks import TransformerBlock, build_final_norm
+from .dropout import Dropout
+from .loss import linear_cross_entropy
+from .positions import build_positions, position_ids_from_mask
+from .pretrained import PaperformerPreTrainedModel
+
+
+class PaperformerLMModel(PaperformerPreTrainedModel):
+    """Token ids -> hidden states, where no position sees a later one.
+
+    ids ── embedding (* sqrt(E)) ── + positions ── dropout ── N x block ── norm ── hidden states
+    """
+
+    config: PaperformerLMConfig
+    config_class = PaperformerLMConfig
+
+    def __init__(self, config: PaperformerLMConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
+        self.positions = build_positions(config)
+        self.dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList(
+            TransformerBlock(config, i, is_causal=True) for i in range(config.num_hidden_layers)
+        )
+        self.norm = build_final_norm(config)
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast:
+        """
+        Args:
+            input_ids: token ids, (B, T). Give either these or `inputs_embeds`.
+            attention_mask: (B, past + T), 1 for real tokens and 0 for padding, on either side; or a prepared 4D mask.
+            position_ids: (B, T); by default counted from the mask, so that padding does not move positions.
+            past_key_values: keys and values of earlier tokens, extended in place.
+            inputs_embeds: embeddings instead of ids, (B, T, E), before scaling.
+            use_cache: return `past_key_values`.
+
+        Returns:
+            `last_hidden_state` (B, T, E), `past_key_values`; on request `hidden_states` and `attentions`.
+
+        Raises:
+            ValueError: if not exactly one of `input_ids` and `inputs_embeds` is given.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give either input_ids or inputs_embeds, and not both")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+        if position_ids is None:
+            past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
+            position_ids = position_ids_from_mask(
+                attention_mask, inputs_embeds.shape[1], past_length, inputs_embeds.device
+            )
+        causal_mask = create_causal_mask(
+            config=self.config,
+            inputs_embeds=inputs_embeds,
+            attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            position_ids=position_ids,
+        )
+
+        hidden_states = self.dropout(self.positions.add_to(inputs_embeds * self.embed_scale, position_ids))
+        rotation = self.positions.rotation(hidden_states, position_ids)
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                attention_mask=causal_mask,
+                rotation=rotation,
+                past_key_values=past_key_values,
+                position_ids=position_ids,
+                **kwargs,
+            )
+        return BaseModelOutputWithPast(
+            last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values if use_cache else None
+        )
+
+
+class PaperformerForCausalLM(PaperformerPreTrainedModel, GenerationMixin):
+    """`PaperformerLMModel` with the projection onto the vocabulary, tied to the embedding by default."""
+
+    config: PaperformerLMConfig
+    config_class = PaperformerLMConfig
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
+    _tp_plan = {"lm_head": "colwise_gather_output"}
+
+    def __init__(self, config: PaperformerLMConfig):
+        super().__init__(config)
+        self.model = PaperformerLMModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        return_logits: bool | None = None,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """
+        Args (beside those of `PaperformerLMModel.forward`):
+            labels: the input ids themselves, (B, T), with -100 where no loss is wanted; they are shifted in here, so
+                that position t predicts token t + 1.
+            logits_to_keep: compute logits for the last that many positions only (0: all), or for given positions.
+            num_items_in_batch: divide the summed loss by this instead of by the number of labels; for gradient
+                accumulation, where it is the number of labels over all micro-batches.
+            return_logits: whether to compute logits. By default not while training with labels: the loss is then
+                computed in chunks that never hold the (B, T, V) logits.
+
+        Returns:
+            `loss` in nats a token (a scalar; smoothed by `config.label_smoothing` in training mode only), `logits`
+            (B, T, V), `past_key_values`; on request `hidden_states` and `attentions`.
+        """
+        if labels is not None:
+            use_cache = False
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        hidden_states = outputs.last_hidden_state
+        loss = logits = None
+        if labels is not None:
+            loss = linear_cross_entropy(
+                hidden_states[:, :-1],
+                self.lm_head.weight,
+                labels[:, 1:],
+                label_smoothing=self.config.label_smoothing if self.training else 0.0,
+                num_items_in_batch=num_items_in_batch,
+            )
+        if return_logits if return_logits is not None else not (self.training and labels is not None):
+            kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+            logits = self.lm_head(hidden_states[:, kept])
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )

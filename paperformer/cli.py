@@ -1,0 +1,295 @@
+"""The command line: `paperformer COMMAND --help` explains each command.
+
+A command is a function here; its signature and docstring are its options and its help. What a command needs is imported
+when it runs, because torch and transformers take seconds.
+"""
+
+import argparse
+import difflib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def quickstart(fast: bool = False, output_dir: str = "runs/quickstart") -> None:
+    """Train two small models from data that ships with the package, score them, load them back, and use them.
+
+    Args:
+        fast: Train for seconds only, to see that everything works.
+        output_dir: Folder for the two runs; earlier ones of the quickstart are replaced.
+    """
+    from .quickstart import run_quickstart
+
+    run_quickstart(Path(output_dir), fast=fast)
+
+
+def tokenizer(
+    files: list[str], output: str, vocab_size: int = 8000, append_eos: bool = True, min_frequency: int = 2
+) -> None:
+    """Train a byte-level BPE tokenizer on text files and save it, loadable by AutoTokenizer.
+
+    Args:
+        files: Text files, UTF-8, one text a line; .gz, .xz and .bz2 are read too. Example: '[train.en,train.de]'.
+        output: Folder to write.
+        vocab_size: Entries of the vocabulary, the 256 bytes and 4 special tokens included.
+        append_eos: End every text with </s>: true for translation, false for language models.
+        min_frequency: How often a pair of symbols must occur to be merged.
+    """
+    from .tokenization import train_bpe
+    from .training.corpora import read_lines
+    from .training.input_error import InputError
+    from .training.run_folder import replace_folder
+
+    if Path(output).exists():
+        raise InputError(f"{output} exists; give a new folder for the tokenizer")
+    texts = [line for file in files for line in read_lines(Path(file))]
+    try:
+        trained = train_bpe(texts, vocab_size, append_eos=append_eos, min_frequency=min_frequency)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    with _writing(output):
+        replace_folder(Path(output), trained.save_pretrained)
+    print(f"{len(trained):,} tokens: {output}")
+
+
+def evaluate(model: str, source: str, reference: str, num_beams: int = 5, length_penalty: float = 1.0) -> None:
+    """Translate a file and score the translations against references: sacreBLEU and chrF with signatures, exact match.
+
+    Args:
+        model: A translation model's folder, or its name on the Hub.
+        source: File to translate, one sentence a line.
+        reference: File of reference translations, line by line those of the source; raw text.
+        num_beams: Beam size.
+        length_penalty: Exponent of the length by which a beam's score is divided.
+    """
+    import json
+
+    from .training.corpora import read_lines
+    from .training.evaluation import translate as translate_texts
+    from .training.evaluation import translation_scores
+    from .training.input_error import InputError
+
+    sources, references = read_lines(Path(source)), read_lines(Path(reference))
+    if len(sources) != len(references):
+        raise InputError(
+            f"{source} has {len(sources):,} lines and {reference} has {len(references):,}; line n of one must be the "
+            "translation of line n of the other"
+        )
+    if not sources:
+        raise InputError(f"{source} is empty; it must have a sentence a line")
+    loaded, loaded_tokenizer = _load(model, "translation")
+    hypotheses = translate_texts(
+        loaded,
+        loaded_tokenizer,
+        sources,
+        num_beams=num_beams,
+        length_penalty=length_penalty,
+        max_length=_longest_input(loaded_tokenizer, loaded),
+    )
+    print(json.dumps(translation_scores(hypotheses, references), indent=2))
+
+
+def translate(model: str, input: str = "-", num_beams: int = 5, length_penalty: float = 1.0) -> None:  # noqa: A002
+    """Translate text line by line, to standard output.
+
+    Args:
+        model: A translation model's folder, or its name on the Hub.
+        input: File to translate, one sentence a line; - reads standard input.
+        num_beams: Beam size; 1 is greedy and fastest.
+        length_penalty: Exponent of the length by which a beam's score is divided.
+    """
+    from .training.corpora import read_lines
+    from .training.evaluation import translate as translate_texts
+
+    lines = sys.stdin.read().splitlines() if input == "-" else read_lines(Path(input))
+    loaded, loaded_tokenizer = _load(model, "translation")
+    filled = [index for index, line in enumerate(lines) if line.strip()]
+    outputs = translate_texts(
+        loaded,
+        loaded_tokenizer,
+        [lines[index] for index in filled],
+        num_beams=num_beams,
+        length_penalty=length_penalty,
+        max_length=_longest_input(loaded_tokenizer, loaded),
+    )
+    translated = dict(zip(filled, outputs, strict=True))
+    for index in range(len(lines)):
+        print(translated.get(index, ""))
+
+
+def generate(
+    model: str, prompt: str, max_new_tokens: int = 200, temperature: float = 0.9, top_p: float = 0.95, seed: int = 1
+) -> None:
+    """Continue a text by nucleus sampling, to standard output.
+
+    Args:
+        model: A language model's folder, or its name on the Hub.
+        prompt: The text to continue.
+        max_new_tokens: Longest continuation, in tokens.
+        temperature: Divides the logits: below 1 safer, above 1 wilder; 0 takes the likeliest token (greedy).
+        top_p: Sample from the smallest set of tokens that has this probability (Holtzman et al. 2019).
+        seed: Seed of the sampling.
+    """
+    import torch
+
+    loaded, loaded_tokenizer = _load(model, "text-generation")
+    torch.manual_seed(seed)
+    sampling = (
+        {"do_sample": True, "temperature": temperature, "top_p": top_p} if temperature > 0 else {"do_sample": False}
+    )
+    inputs = loaded_tokenizer(prompt or loaded_tokenizer.bos_token, return_tensors="pt")
+    output = loaded.generate(**inputs, max_new_tokens=max_new_tokens, **sampling)
+    print(loaded_tokenizer.decode(output[0], skip_special_tokens=True))
+
+
+def push(folder: str, repo_id: str, private: bool | None = None) -> None:
+    """Upload a finished, scored model folder to the Hub.
+
+    Args:
+        folder: A run's model folder, with weights, tokenizer, code, card and scores.
+        repo_id: USER/NAME on the Hub; it is made if it is missing. Log in first with: hf auth login.
+        private: Whether a new repository is private; by default as the account is set.
+    """
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    from .hub import push as push_folder
+    from .training.input_error import InputError
+
+    try:
+        print(push_folder(folder, repo_id, private=private))
+    except (HFValidationError, HfHubHTTPError, OSError) as error:
+        raise InputError(f"{repo_id}: {str(error).splitlines()[0]}") from error
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    function.__name__: function for function in (quickstart, tokenizer, evaluate, translate, generate, push)
+}
+
+
+def train(arguments: list[str]) -> None:
+    """Train a model from a recipe: paperformer train seq2seq|lm --config RECIPE.yaml [overrides]."""
+    family = arguments[0] if arguments else ""
+    if family not in ("seq2seq", "lm"):
+        if family in ("-h", "--help"):
+            print(f"{train.__doc__}\n\npaperformer train seq2seq --help lists every field for translation, ", end="")
+            print("paperformer train lm --help for language models.\nSeveral GPUs: accelerate launch -m ", end="")
+            print("paperformer.training.train_seq2seq (or train_lm), with the same options.")
+            return
+        _stop(f"'{family}' is no family of models; say paperformer train seq2seq or paperformer train lm")
+    from .training.run import main as run_training
+
+    if family == "seq2seq":
+        from .training.train_seq2seq import train_seq2seq
+
+        run_training(train_seq2seq, "paperformer.training.train_seq2seq", arguments[1:])
+    else:
+        from .training.train_lm import train_lm
+
+        run_training(train_lm, "paperformer.training.train_lm", arguments[1:])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of `paperformer`: exits with 2 and one line for bad input."""
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if name in ("-h", "--help"):
+        print(_overview())
+    elif name == "--version":
+        print(version("paperformer"))
+    elif name == "train":
+        train(rest)
+    elif name in COMMANDS:
+        _call(COMMANDS[name], rest)
+    else:
+        near = difflib.get_close_matches(name, [*COMMANDS, "train"], n=1)
+        hint = f"did you mean {near[0]}?" if near else "paperformer --help lists the commands"
+        _stop(f"there is no command '{name}'; {hint}")
+
+
+def _overview() -> str:
+    summaries = {name: function for name, function in COMMANDS.items()} | {"train": train}
+    lines = [f"  {name:<12}{_summary(function)}" for name, function in summaries.items()]
+    return "\n".join(
+        [
+            "paperformer: the Transformer of the papers, trained from scratch and published to the Hub.",
+            "",
+            "usage: paperformer COMMAND [options]",
+            "",
+            *lines,
+            "",
+            "paperformer COMMAND --help explains the options of a command.",
+        ]
+    )
+
+
+def _summary(function: Callable[..., None]) -> str:
+    return (function.__doc__ or "").split("\n", 1)[0]
+
+
+def _call(function: Callable[..., None], arguments: list[str]) -> None:
+    """Parses the arguments by the function's signature and calls it."""
+    from jsonargparse import ArgumentParser
+
+    from .training.input_error import one_line_errors
+    from .training.recipe import spell_out_flags
+
+    flags = {f"--{name}" for name, p in inspect.signature(function).parameters.items() if p.annotation is bool}
+    parser = ArgumentParser(
+        prog=f"paperformer {function.__name__}", description=_summary(function), exit_on_error=False, allow_abbrev=False
+    )
+    parser.add_function_arguments(function, as_group=False, as_positional=True)
+    try:
+        options: dict[str, Any] = vars(parser.parse_args(spell_out_flags(arguments, flags)))
+    except argparse.ArgumentError as error:
+        _stop(" ".join(str(error).split()))
+    with one_line_errors():
+        function(**options)
+
+
+def _load(model: str, task: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+    """A model and its tokenizer, on the GPU if there is one."""
+    import torch
+    import transformers
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+    from .training.input_error import InputError
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    auto_class = AutoModelForSeq2SeqLM if task == "translation" else AutoModelForCausalLM
+    try:
+        loaded = auto_class.from_pretrained(model)
+        loaded_tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"{model} is no {task} model that can be loaded: {reason}") from error
+    return loaded.to("cuda" if torch.cuda.is_available() else "cpu").eval(), loaded_tokenizer
+
+
+def _longest_input(tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel") -> int:
+    return min(tokenizer.model_max_length, model.config.max_position_embeddings)
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    from .training.input_error import InputError
+
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _stop(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Positions against the papers' formulas, and their independence of padding."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paperformer import PaperformerLMConfig
+from paperformer.modeling.positions import NoPositions, build_positions, position_ids_from_mask, rotate
+
+HIDDEN_SIZE, HEAD_DIM = 16, 8
+
+
+def positions(scheme: str, **options) -> NoPositions:
+    torch.manual_seed(0)
+    return build_positions(
+        PaperformerLMConfig(hidden_size=HIDDEN_SIZE, num_attention_heads=2, position_embedding_type=scheme, **options)
+    )
+
+
+def test_sinusoids_are_the_papers():
+    """Vaswani et al. (2017), section 3.5, written out number by number."""
+    ids = torch.tensor([[0, 1, 2, 3], [7, 50, 999, 5000]])  # beyond max_position_embeddings, too
+    embeddings = torch.randn(2, 4, HIDDEN_SIZE)
+    waves = positions("sinusoidal").add_to(embeddings, ids) - embeddings
+    for row, column in [(row, column) for row in range(2) for column in range(4)]:
+        pos = int(ids[row, column])
+        for i in range(HIDDEN_SIZE // 2):
+            angle = pos / 10_000 ** (2 * i / HIDDEN_SIZE)
+            assert waves[row, column, 2 * i] == pytest.approx(math.sin(angle), abs=1e-3)
+            assert waves[row, column, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-3)
+
+
+def test_sinusoids_keep_the_type_of_the_embeddings():
+    waves = positions("sinusoidal").add_to(torch.zeros(1, 3, HIDDEN_SIZE, dtype=torch.bfloat16), torch.arange(3)[None])
+    assert waves.dtype == torch.bfloat16
+    exact = positions("sinusoidal").add_to(torch.zeros(1, 3, HIDDEN_SIZE), torch.arange(3)[None])
+    assert torch.equal(waves, exact.bfloat16())  # rounded once, at the end
+
+
+def test_learned_positions_add_their_row_of_the_table():
+    learned = positions("learned", max_position_embeddings=10)
+    assert learned.table.weight.shape == (10, HIDDEN_SIZE)
+    embeddings, ids = torch.randn(2, 3, HIDDEN_SIZE), torch.tensor([[0, 0, 1], [9, 2, 5]])
+    torch.testing.assert_close(learned.add_to(embeddings, ids), embeddings + learned.table.weight[ids])
+
+
+@pytest.mark.parametrize(("scheme", "adds", "rotates"), [
+    ("sinusoidal", True, False), ("learned", True, False), ("rope", False, True), ("none", False, False),
+])  # fmt: skip
+def test_a_scheme_works_in_one_way_only(scheme, adds, rotates):
+    module, embeddings, ids = positions(scheme), torch.randn(1, 3, HIDDEN_SIZE), torch.arange(3)[None]
+    assert torch.equal(module.add_to(embeddings, ids), embeddings) is not adds
+    assert (module.rotation(embeddings, ids) is not None) is rotates
+
+
+def test_only_the_learned_table_is_saved():
+    assert list(positions("learned").state_dict()) == ["table.weight"]
+    for scheme in ("sinusoidal", "rope", "none"):
+        assert not positions(scheme).state_dict()
+
+
+def rotated(heads: torch.Tensor, position: int) -> torch.Tensor:
+    """`heads`, (D,), turned by RoPE at `position`."""
+    rope = positions("rope").double()
+    return rotate(heads.view(1, 1, 1, -1), rope.rotation(heads.view(1, 1, -1), torch.tensor([[position]]))).flatten()
+
+
+def test_rope_turns_pairs_by_the_papers_angles():
+    """Su et al. (2021), equations 15 and 34; here pairs are (i, i + D/2)."""
+    x, position = torch.randn(HEAD_DIM, dtype=torch.float64), 5
+    turned = rotated(x, position)
+    for i in range(HEAD_DIM // 2):
+        angle = position * 10_000 ** (-2 * i / HEAD_DIM)
+        a, b = float(x[i]), float(x[i + HEAD_DIM // 2])
+        assert turned[i] == pytest.approx(a * math.cos(angle) - b * math.sin(angle), abs=1e-5)
+        assert turned[i + HEAD_DIM // 2] == pytest.approx(a * math.sin(angle) + b * math.cos(angle), abs=1e-5)
+
+
+@settings(deadline=None, max_examples=25)
+@given(query_at=st.integers(0, 400), key_at=st.integers(0, 400), shift=st.integers(0, 400))
+def test_rope_scores_depend_on_the_distance_only(query_at, key_at, shift):
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, HEAD_DIM, generator=generator, dtype=torch.float64)
+    score = rotated(query, query_at) @ rotated(key, key_at)
+    torch.testing.assert_close(
+        score, rotated(query, query_at + shift) @ rotated(key, key_at + shift), atol=1e-3, rtol=0
+    )
+    torch.testing.assert_close(rotated(query, query_at).norm(), query.norm())
+
+
+def test_rope_scores_do_depend_on_the_distance():
+    query, key = torch.randn(2, HEAD_DIM, dtype=torch.float64)
+    assert abs(rotated(query, 3) @ rotated(key, 1) - rotated(query, 3) @ rotated(key, 2)) > 1e-3
+
+
+def test_rope_variants_come_from_transformers():
+    linear = positions("rope", rope_parameters={"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0})
+    torch.testing.assert_close(linear.inv_freq, positions("rope").inv_freq / 4)
+    yarn = positions("rope", rope_parameters={"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0})
+    assert yarn.attention_scaling != 1
+    cos, _ = yarn.rotation(torch.zeros(1, 1, HIDDEN_SIZE), torch.zeros(1, 1))
+    torch.testing.assert_close(cos, torch.full_like(cos, yarn.attention_scaling))
+
+
+@pytest.mark.parametrize(("mask", "expected"), [
+    ([1, 1, 1, 1], [0, 1, 2, 3]),
+    ([0, 0, 1, 1], [0, 0, 0, 1]),
+    ([1, 1, 0, 0], [0, 1, 1, 1]),
+    ([1, 0, 1, 0], [0, 0, 1, 1]),
+    ([0, 0, 0, 0], [0, 0, 0, 0]),
+])  # fmt: skip
+def test_position_ids_do_not_count_padding(mask, expected):
+    mask = torch.tensor([mask])
+    assert position_ids_from_mask(mask, 4, 0, mask.device).tolist() == [expected]
+    assert position_ids_from_mask(mask, 2, 2, mask.device).tolist() == [expected[2:]]  # two tokens are in the cache
+    assert position_ids_from_mask(mask.bool(), 4, 0, mask.device).tolist() == [expected]
+
+
+@pytest.mark.parametrize("past_length", [3, torch.tensor(3)])
+def test_position_ids_without_a_mask_go_on_where_the_cache_ends(past_length):
+    four_dimensional = torch.ones(2, 1, 2, 5)
+    for mask in (None, four_dimensional):
+        assert position_ids_from_mask(mask, 2, past_length, torch.device("cpu")).tolist() == [[3, 4]]

@@ -1,0 +1,96 @@
+"""Two finished model folders, as a run leaves them, of tiny random models."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from paperformer import (
+    PaperformerForCausalLM,
+    PaperformerForConditionalGeneration,
+    PaperformerLMConfig,
+    PaperformerSeq2SeqConfig,
+    train_bpe,
+)
+from paperformer.training.card import ModelCardFacts, SplitFacts, write_card
+
+TEXTS = ["A dog runs on the beach.", "Ein Hund läuft am Strand.", "Two men talk.", "Zwei Männer reden."]
+SIZE = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "max_position_embeddings": 64}
+SCORES: dict[str, dict[str, Any]] = {
+    "translation": {
+        "task": "translation",
+        "split": "test",
+        "sentences": 1000,
+        "decoding": {"num_beams": 2},
+        "bleu": {"score": 12.345, "signature": "nrefs:1|case:mixed"},
+    },
+    "text-generation": {
+        "task": "text-generation",
+        "split": "test",
+        "loss": {"nats_per_token": 3.21987, "tokens": 4567},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A model and the folder to which it was saved."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    folder: Path
+
+
+def finish(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, task: Any, prompt: str) -> Saved:
+    model.eval().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "evaluation.json").write_text(json.dumps({"test": SCORES[task]}), "utf-8")
+    facts = ModelCardFacts(
+        name=folder.name,
+        task=task,
+        dataset="four sentences",
+        splits=[SplitFacts(name="train", examples=4)],
+        config=model.config.to_dict(),
+        parameters=model.num_parameters(),
+        recipe="seed: 1",
+        command="paperformer train",
+        seed=1,
+        hardware="a processor",
+        minutes=0.5,
+        versions={"torch": torch.__version__},
+        validation_curve=[(1, 5.0)],
+        evaluation={"test": SCORES[task]},
+        samples=[(prompt, "", "")[: 3 if task == "translation" else 2]],
+    )
+    write_card(folder, facts)
+    return Saved(model, tokenizer, folder)
+
+
+@pytest.fixture(scope="session")
+def seq2seq(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    torch.manual_seed(1)
+    tokenizer = train_bpe(TEXTS * 3, 300, append_eos=True)
+    config = PaperformerSeq2SeqConfig(encoder_layers=1, decoder_layers=1, vocab_size=len(tokenizer), **SIZE)
+    model = PaperformerForConditionalGeneration(config)
+    model.generation_config = GenerationConfig(
+        num_beams=2,
+        max_new_tokens=7,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+    )
+    return finish(model, tokenizer, tmp_path_factory.mktemp("runs") / "tiny-en-de", "translation", TEXTS[0])
+
+
+@pytest.fixture(scope="session")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    torch.manual_seed(2)
+    tokenizer = train_bpe(TEXTS * 3, 300, append_eos=False)
+    model = PaperformerForCausalLM(PaperformerLMConfig(num_hidden_layers=1, vocab_size=len(tokenizer), **SIZE))
+    model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=6, eos_token_id=2, pad_token_id=0)
+    return finish(model, tokenizer, tmp_path_factory.mktemp("runs") / "tiny.lm", "text-generation", "A dog")

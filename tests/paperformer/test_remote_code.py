@@ -1,0 +1,134 @@
+"""A saved folder works with transformers alone, offline, in a process that cannot import paperformer."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from .conftest import Saved
+
+IDS = torch.tensor([[5, 70, 9, 2]])
+
+
+@pytest.fixture(scope="module")
+def report(seq2seq: Saved, lm: Saved, tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
+    """Everything that without_paperformer.py found, in one process: importing transformers takes seconds."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    seq2seq.model.model.save_pretrained(folder / "seq2seq-base")
+    lm.model.model.save_pretrained(folder / "lm-base")
+    process = subprocess.run(
+        [
+            sys.executable,
+            "-I",  # neither the current folder nor PYTHONPATH
+            Path(__file__).with_name("without_paperformer.py"),
+            seq2seq.folder,
+            folder / "seq2seq-base",
+            lm.folder,
+            folder / "lm-base",
+            folder / "report.pt",
+        ],
+        env={
+            **os.environ,
+            "HF_HUB_OFFLINE": "1",
+            "HF_HOME": str(folder / "home"),
+            "HF_MODULES_CACHE": str(folder / "home" / "modules"),
+        },
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr[-4000:]
+    return torch.load(folder / "report.pt", weights_only=False)
+
+
+def test_the_process_really_had_no_paperformer(report: dict[Any, Any]) -> None:
+    assert report["import_error"] == "paperformer is kept out of this process"
+    assert report["paperformer modules"] == []
+
+
+@pytest.mark.parametrize("name", ["seq2seq", "lm"])
+def test_configuration_and_tokenizer(name: str, report: dict[Any, Any], request: pytest.FixtureRequest) -> None:
+    saved: Saved = request.getfixturevalue(name)
+    assert report[name, "config module"].startswith("transformers_modules.")
+    remote, local = report[name, "config"], saved.model.config.to_dict()
+    # But for where it was loaded from, and which part of the model was saved last.
+    keys = local.keys() - {"_name_or_path", "architectures"}
+    assert {key: remote[key] for key in keys} == {key: local[key] for key in keys}
+    assert report[name, "ids"] == saved.tokenizer("A dog läuft").input_ids
+
+
+@pytest.mark.parametrize(
+    ("folder", "auto_class", "is_head"),
+    [
+        ("tiny-en-de", "AutoModel", False),
+        ("tiny-en-de", "AutoModelForSeq2SeqLM", True),
+        ("seq2seq-base", "AutoModel", False),
+        ("tiny.lm", "AutoModel", False),
+        ("tiny.lm", "AutoModelForCausalLM", True),
+        ("lm-base", "AutoModel", False),
+    ],
+)
+def test_auto_classes_give_the_same_outputs(
+    folder: str, auto_class: str, is_head: bool, report: dict[Any, Any], seq2seq: Saved, lm: Saved
+) -> None:
+    local = lm.model if "lm" in folder else seq2seq.model
+    local = local if is_head else local.model
+    remote = report[folder, auto_class]
+    inputs = {"input_ids": IDS} | ({"decoder_input_ids": IDS} if local.config.is_encoder_decoder else {})
+    with torch.no_grad():
+        output = local(**inputs)[0]
+    assert remote["class"] == type(local).__name__
+    assert remote["module"].startswith("transformers_modules.")
+    torch.testing.assert_close(remote["output"], output, rtol=0, atol=1e-6)
+
+
+def test_translation_pipeline(report: dict[Any, Any], seq2seq: Saved) -> None:
+    expected = []
+    for text in ("A dog runs", "Two men talk"):
+        # The folder's generation_config.json, spelt out: two beams, seven tokens.
+        ids = seq2seq.model.generate(
+            seq2seq.tokenizer(text, return_tensors="pt").input_ids, num_beams=2, max_new_tokens=7
+        )
+        expected.append({"translation_text": seq2seq.tokenizer.decode(ids[0], skip_special_tokens=True)})
+    assert report["translations"] == [expected[0], {"translation_text": ""}, expected[1]]
+    assert report["translations again"] == [expected[0]]
+    assert report["pipeline module"].startswith("transformers_modules.")
+    assert report["inferred task"] == "translation"
+
+
+def test_text_generation_pipeline(report: dict[Any, Any], lm: Saved) -> None:
+    ids = lm.model.generate(
+        lm.tokenizer("A dog runs", return_tensors="pt").input_ids, max_new_tokens=6, do_sample=False
+    )
+    assert report["generated"] == [{"generated_text": lm.tokenizer.decode(ids[0], skip_special_tokens=True)}]
+
+
+@pytest.mark.parametrize("name", ["seq2seq", "lm"])
+@pytest.mark.parametrize("what", ["model", "pipeline"])
+def test_saved_again_it_is_still_complete(
+    name: str, what: str, report: dict[Any, Any], request: pytest.FixtureRequest
+) -> None:
+    saved: Saved = request.getfixturevalue(name)
+    of_the_run = {"README.md", "evaluation.json"}
+    assert report[name, f"files of the {what}"] == sorted({path.name for path in saved.folder.iterdir()} - of_the_run)
+
+
+def test_saved_again_it_still_loads(report: dict[Any, Any], lm: Saved) -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(report["lm again"]["output"], lm.model(IDS).logits, rtol=0, atol=1e-6)
+
+
+def test_the_code_in_the_card_runs(report: dict[Any, Any], seq2seq: Saved, lm: Saved) -> None:
+    # With a pipeline and without one, the same output.
+    with_pipeline, without = report["seq2seq", "card"]
+    ids = seq2seq.model.generate(seq2seq.tokenizer("A dog runs on the beach.", return_tensors="pt").input_ids)
+    assert with_pipeline == without == seq2seq.tokenizer.decode(ids[0], skip_special_tokens=True)
+    printed = report["lm", "card"]
+    assert printed[: len(printed) // 2] == printed[len(printed) // 2 :]
+    assert printed[0].startswith("A dog")

@@ -1,0 +1,1 @@
+"""Data, batches, training engine and evaluation."""

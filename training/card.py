@@ -1,0 +1,359 @@
+"""The model card: what a model is, how to use it, how well it does, and how it was made, all from a run's own
+records.
+
+The text is in `model_cards/card.md.jinja`; here the facts become the words and figures that fill it. A
+sentence is there only if a fact stands behind it.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from .run_folder import replace_file
+
+EVALUATION_FILE = "evaluation.json"
+"""The scores, in the model's folder."""
+
+HUB_METRICS = {"bleu", "chrf", "exact_match", "perplexity"}
+"""Those of our metrics that the Hub has a page for."""
+
+TASK_NAMES = {"translation": "Translation", "text-generation": "Text generation"}
+BARS = "▁▂▃▄▅▆▇█"
+CURVE_ROWS = 10
+"""At most so many points of the validation curve get a row in the table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitFacts:
+    """One part of a data set."""
+
+    name: str
+    """train, validation, test, or what the data set calls it."""
+
+    examples: int
+    """Sentence pairs of a translation corpus, documents of running text."""
+
+    tokens: int | None = None
+    """Tokens of the model's vocabulary, of both languages together; None if they were not counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCardFacts:
+    """What a card is made of."""
+
+    name: str
+    """The model's name, which is its run's."""
+
+    task: Literal["translation", "text-generation"]
+    """The task, by its name on the Hub."""
+
+    dataset: str
+    """What it was trained on: a title to read, or a data set's name on the Hub."""
+
+    hub_dataset: str | None = None
+    """The name of the data set on the Hub, if it is one; the card then links to it."""
+
+    splits: Sequence[SplitFacts]
+    """The parts of the data set that were used, training first."""
+
+    languages: Sequence[str] = ()
+    """Language codes; for translation, source and target."""
+
+    license: str | None = None
+    """Licence of the model, as the Hub writes it (`apache-2.0`); None if none was given."""
+
+    config: Mapping[str, Any]
+    """The model's configuration, `model.config.to_dict()`."""
+
+    parameters: int
+    """How many parameters it has, shared ones counted once."""
+
+    recipe: str
+    """The run's options, as YAML."""
+
+    command: str
+    """The command line of the run."""
+
+    seed: int
+    """The run's seed."""
+
+    hardware: str
+    """On what it was trained."""
+
+    minutes: float
+    """Duration of training."""
+
+    versions: Mapping[str, str]
+    """Versions of the software: name -> version."""
+
+    validation_curve: Sequence[tuple[int, float]]
+    """(step, loss on the validation split in nats a token), by step."""
+
+    evaluation: Mapping[str, Any]
+    """What was written to evaluation.json: the scores of one split, or the name of each split -> its
+    scores."""
+
+    samples: Sequence[Sequence[str]]
+    """(source, reference, output) of translations, (prompt, continuation) of language models."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One score of one split, with all that it takes to compare it."""
+
+    metric: str
+    """Identifier, as in the Hub's list of metrics where there is one."""
+
+    name: str
+    """What to call it, unit included."""
+
+    value: float
+    digits: int
+    """Decimals that the card shows."""
+
+    basis: str
+    """The signature or the denominator: how, and over how much, it was measured."""
+
+    split: str
+    decoding: str
+    """Settings of generation; empty where nothing was generated."""
+
+
+def evaluation_results(evaluation: Mapping[str, Any]) -> list[Result]:
+    """The scores in the content of an evaluation.json, in the order in which a card shows them.
+
+    Args:
+        evaluation: the scores of one split, or {split name: scores}. Scores that are not there are left out.
+
+    Raises:
+        ValueError: if a score is not a number or lacks its signature or denominator. The message names the
+            entry.
+    """
+    entries = [evaluation] if "task" in evaluation else list(evaluation.values())
+    try:
+        return [result for entry in entries for result in _results_of_split(entry)]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{EVALUATION_FILE} does not have the expected form: {error!r}") from error
+
+
+def _results_of_split(entry: Mapping[str, Any]) -> Iterator[Result]:
+    decoding = ", ".join(f"{name} {value}" for name, value in entry.get("decoding", {}).items())
+
+    def result(metric: str, name: str, value: float, digits: int, basis: str, *, generated: bool) -> Result:
+        return Result(
+            metric=metric,
+            name=name,
+            value=float(value),
+            digits=digits,
+            basis=basis,
+            split=entry["split"],
+            decoding=decoding if generated else "",
+        )
+
+    for metric, name in (("bleu", "BLEU"), ("chrf", "chrF")):
+        if metric in entry:
+            score = entry[metric]
+            basis = f"{entry['sentences']:,} sentences, {score['signature']}"
+            yield result(metric, name, score["score"], 2, basis, generated=True)
+    if "exact_match" in entry:
+        basis = f"{entry['sentences']:,} sentences"
+        yield result("exact_match", "Exact match, %", entry["exact_match"], 2, basis, generated=True)
+    if "loss" in entry:
+        loss = entry["loss"]
+        basis = f"{loss['tokens']:,} tokens"
+        yield result("loss", "Loss, nats a token", loss["nats_per_token"], 4, basis, generated=False)
+    if "word_perplexity" in entry:
+        basis = f"{entry['words']:,} words"
+        yield result("perplexity", "Perplexity a word", entry["word_perplexity"], 2, basis, generated=False)
+    if "bits_per_byte" in entry:
+        basis = f"{entry['bytes']:,} bytes"
+        yield result("bits_per_byte", "Bits a byte", entry["bits_per_byte"], 4, basis, generated=False)
+
+
+def write_card(folder: str | PathLike[str], facts: ModelCardFacts) -> Path:
+    """Writes README.md, the model's card, into its folder, whole or not at all.
+
+    Returns:
+        The path of the card.
+
+    Raises:
+        ValueError: if the evaluation has no scores, or not the expected form.
+    """
+    path = Path(folder) / "README.md"
+    replace_file(path, f"{build_card(facts)}\n")
+    return path
+
+
+def build_card(facts: ModelCardFacts) -> ModelCard:
+    """The card of a model, with the metadata by which the Hub lists and links it.
+
+    Raises:
+        ValueError: if the evaluation has no scores, or not the expected form.
+    """
+    results = evaluation_results(facts.evaluation)
+    if not results:
+        raise ValueError(f"{EVALUATION_FILE} of {facts.name} has no scores; evaluate the model before writing its card")
+    best = min(facts.validation_curve, key=lambda point: point[1], default=None)
+    return ModelCard.from_template(
+        _metadata(facts, results),
+        template_str=resources.files("paperformer.model_cards").joinpath("card.md.jinja").read_text("utf-8"),
+        facts=facts,
+        description=_description(facts),
+        model_id=json.dumps(facts.name),  # a JSON string is a Python string as well
+        example=json.dumps(facts.samples[0][0] if facts.samples else "...", ensure_ascii=False),
+        results=[
+            _row(
+                result.split,
+                result.name,
+                f"{result.value:.{result.digits}f}",
+                result.basis,
+                result.decoding or "–",
+            )
+            for result in results
+        ],
+        splits=[
+            _row(split.name, f"{split.examples:,}", "–" if split.tokens is None else f"{split.tokens:,}")
+            for split in facts.splits
+        ],
+        example_name="sentence pairs" if facts.task == "translation" else "documents",
+        sparkline=_sparkline([loss for _, loss in facts.validation_curve]),
+        curve=[_row(f"{step:,}", f"{loss:.4f}") for step, loss in _thinned(facts.validation_curve)],
+        best=best,
+        minutes=f"{facts.minutes:,.1f}",
+        versions=", ".join(f"{name} {version}" for name, version in facts.versions.items()),
+        samples=_samples(facts),
+        limits=_limits(facts, results),
+        fenced=_fenced,
+    )
+
+
+def set_model_id(card: Path, model_id: str) -> None:
+    """Makes a card's example code load the model by this name: a folder's path, or `USER/NAME` on the Hub."""
+    text = card.read_text("utf-8")
+    line = f"model_id = {json.dumps(model_id)}"
+    changed = re.sub(r'^model_id = ".*"$', lambda match: line, text, count=1, flags=re.MULTILINE)
+    if changed != text:
+        replace_file(card, changed)
+
+
+def _metadata(facts: ModelCardFacts, results: Sequence[Result]) -> ModelCardData:
+    """The YAML front matter."""
+    # The Hub takes ISO 639 codes: of a locale such as de_AT, its language.
+    languages = dict.fromkeys(re.split("[-_]", code)[0].lower() for code in facts.languages)
+    return ModelCardData(
+        model_name=facts.name,
+        library_name="transformers",
+        pipeline_tag=facts.task,
+        language=[code for code in languages if re.fullmatch("[a-z]{2,3}", code)] or None,
+        license=facts.license,
+        datasets=[facts.hub_dataset] if facts.hub_dataset else None,
+        metrics=[metric for metric in dict.fromkeys(result.metric for result in results) if metric in HUB_METRICS],
+        tags=["paperformer"],
+        eval_results=[
+            EvalResult(
+                task_type=facts.task,
+                task_name=TASK_NAMES[facts.task],
+                dataset_type=facts.hub_dataset or facts.dataset,
+                dataset_name=facts.dataset,
+                dataset_split=result.split,
+                metric_type=result.metric,
+                metric_name=result.name,
+                metric_value=round(result.value, result.digits),
+                metric_args={"measured_over": result.basis}
+                | ({"decoding": result.decoding} if result.decoding else {}),
+            )
+            for result in results
+        ],
+    )
+
+
+def _description(facts: ModelCardFacts) -> str:
+    """One sentence on the architecture, one on what it does."""
+    config = facts.config
+    if facts.task == "translation":
+        layers = f"{config['encoder_layers']} + {config['decoder_layers']}"
+        kind = f"An encoder-decoder Transformer of {layers} layers"
+        purpose = f"It translates {' to '.join(facts.languages) or 'text'}."
+    else:
+        kind = f"A decoder-only Transformer of {config['num_hidden_layers']} layers"
+        purpose = f"It continues text{f' ({facts.languages[0]})' if facts.languages else ''}."
+    return (
+        f"{kind}, {config['hidden_size']} wide, with {config['num_attention_heads']} attention heads, "
+        f"{config['norm_position']}-norm ({config['norm_type']}), {config['position_embedding_type']} "
+        f"positions and a vocabulary of {config['vocab_size']:,} tokens: {facts.parameters:,} parameters, "
+        f"trained from scratch. {purpose}"
+    )
+
+
+def _limits(facts: ModelCardFacts, results: Sequence[Result]) -> list[str]:
+    """What not to expect, as far as the facts tell."""
+    unit = "sentence pairs" if facts.task == "translation" else "documents"
+    limits = []
+    if facts.splits:
+        train = facts.splits[0]
+        limits.append(
+            f"All it knows comes from {train.examples:,} {unit} of {facts.dataset}: no other text was used, "
+            "and no pretrained weights. Expect errors on other subjects, styles and spellings."
+        )
+    splits = " and ".join(dict.fromkeys(result.split for result in results))
+    limits.append(f"It was scored on the {splits} split of the same data only; on other text it will do worse.")
+    longest = facts.config["max_position_embeddings"]
+    if facts.task == "translation":
+        limits.append(
+            "It translates in this one direction, sentence by sentence, without regard to context. "
+            f"Inputs are cut off after {longest:,} tokens."
+        )
+        limits.append("A fluent translation can be wrong. Have someone who knows both languages check what matters.")
+    else:
+        limits.append(
+            "It continues text and does nothing else: it follows no instructions and knows no facts. "
+            f"It is made for at most {longest:,} tokens."
+        )
+    limits.append("Nobody has examined it for bias or for harmful output.")
+    return limits
+
+
+def _samples(facts: ModelCardFacts) -> list[dict[str, str]]:
+    """Sample outputs, each part ready to be shown."""
+    if facts.task == "translation":
+        return [{"row": _row(*sample)} for sample in facts.samples]
+    return [
+        {"prompt": _fenced(prompt), "continuation": _fenced(continuation)} for prompt, continuation in facts.samples
+    ]
+
+
+def _row(*cells: str) -> str:
+    """A table row, in which the cells' own Markdown and HTML is shown and not interpreted."""
+    shown = (re.sub(r"([\\`*_\[\]<>|~#&$])", r"\\\1", " ".join(cell.split())) for cell in cells)
+    return f"| {' | '.join(shown)} |"
+
+
+def _fenced(text: str, language: str = "text") -> str:
+    """A code block, with a fence that is longer than any in the text."""
+    longest = max((len(ticks) for ticks in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _sparkline(values: Sequence[float]) -> str:
+    """The values as a row of bars, the lowest value as the lowest bar."""
+    if not values:
+        return ""
+    lowest, height = min(values), (max(values) - min(values)) or 1.0
+    return "".join(BARS[round((value - lowest) / height * (len(BARS) - 1))] for value in values)
+
+
+def _thinned(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """At most CURVE_ROWS points of a curve: the first, the last, the best, and others evenly between."""
+    if len(curve) <= CURVE_ROWS:
+        return list(curve)
+    evenly = {round(row * (len(curve) - 1) / (CURVE_ROWS - 2)) for row in range(CURVE_ROWS - 1)}
+    best = min(range(len(curve)), key=lambda index: curve[index][1])
+    return [curve[index] for index in sorted(evenly | {best})]

@@ -1,0 +1,385 @@
+"""The training loop, with Accelerate: the same for every family, on a processor, a GPU, or several.
+
+What a task must bring is the protocol `Task`; everything else (accumulation, clipping, the learning rate, checkpoints,
+resuming, choosing the final weights) is here.
+"""
+
+import math
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+from safetensors.torch import load_file
+from tqdm import tqdm
+from transformers import PreTrainedModel, get_scheduler
+
+from .allocator import keep_large_buffers
+from .batching import Batch, BatchStream
+from .cpu_attention import SDPA_FLOAT32
+from .evaluation import count_labels
+from .input_error import InputError
+from .recipe import EvaluationOptions, Optimization, Recipe
+from .run_folder import RunFolder
+
+LOG_EVERY = 20  # steps between lines of metrics.jsonl
+
+
+class Task(Protocol):
+    """What a training run is about: its data, its model and its scores."""
+
+    def build_model(self) -> PreTrainedModel:
+        """The model with fresh weights."""
+
+    def epoch_batches(self, epoch: int) -> Sequence[Any]:
+        """The batches of an epoch, for all processes together; the same at every call with the same epoch."""
+
+    def collate(self, batch: Any) -> Batch:
+        """Tensors of one of those batches."""
+
+    def validate(self, model: PreTrainedModel) -> dict[str, float]:
+        """Scores on the validation split, among them `loss` in nats a token and the one to select by."""
+
+
+class NonFiniteGradientError(RuntimeError):
+    """The gradient has a NaN or an infinity; the weights were not touched."""
+
+
+class TrainingStopped(Exception):  # noqa: N818 - not an error: somebody asked for it
+    """Training was interrupted (Ctrl-C, SIGTERM) and its state saved."""
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """What training results in."""
+
+    model: PreTrainedModel
+    """With the weights that score best on the validation split."""
+
+    weights: str
+    """Which weights these are."""
+
+    seconds: float
+    """Time spent on training steps, over all resumptions; validation is not counted."""
+
+
+def fit(task: Task, recipe: Recipe, folder: RunFolder, accelerator: Accelerator) -> FittedModel:
+    """Trains a model and chooses its final weights on the validation split.
+
+    Raises:
+        InputError: if a checkpoint to resume from belongs to another model.
+        NonFiniteGradientError: if a gradient is not finite.
+        TrainingStopped: if SIGINT or SIGTERM came; a checkpoint of that very step is saved before.
+    """
+    options = recipe.optimization
+    keep_large_buffers()
+    set_seed(recipe.run.seed)
+    model = task.build_model()
+    model.config.use_cache = False
+    if accelerator.device.type == "cpu" and accelerator.mixed_precision == "bf16":
+        model.set_attn_implementation(SDPA_FLOAT32)
+    if options.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    optimizer = _adamw(model, options, fused=accelerator.device.type in ("cpu", "cuda"))
+    schedule = learning_rate_schedule(optimizer, options)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    stream = BatchStream(task.epoch_batches, task.collate, accelerator.process_index, accelerator.num_processes)
+    progress = _Progress()
+    accelerator.register_for_checkpointing(schedule, stream, progress)
+    if recipe.run.resume:
+        _resume(accelerator, folder)
+
+    batches, log = iter(stream), _StepLog(accelerator, folder, options.max_steps, progress)
+    with log, _StopRequest() as stop:
+        while progress.step < options.max_steps:
+            _train_step(accelerator, model, optimizer, schedule, batches, options, log)
+            progress.step += 1
+            log.after_step(schedule.get_last_lr()[0])
+            if progress.step % recipe.evaluation.every_steps == 0 or progress.step == options.max_steps:
+                with log.paused():
+                    _validate(task, accelerator, model, folder, recipe.evaluation, progress)
+            if stop.requested:
+                _save_checkpoint(accelerator, folder, recipe.evaluation, progress)
+                raise TrainingStopped(f"stopped after step {progress.step:,}; go on with --resume true")
+    model = accelerator.unwrap_model(model)
+    model.config.use_cache = True
+    weights = ""
+    if accelerator.is_main_process:
+        weights = _choose_weights(task, model, folder, recipe.evaluation, progress)
+    accelerator.wait_for_everyone()
+    return FittedModel(model, weights, progress.seconds)
+
+
+def learning_rate_schedule(
+    optimizer: torch.optim.Optimizer, options: Optimization
+) -> torch.optim.lr_scheduler.LRScheduler:
+    """Linear warm-up to the peak, then the shape named by `options.schedule`."""
+    names = {"constant": "constant_with_warmup"}
+    return get_scheduler(
+        names.get(options.schedule, options.schedule),
+        optimizer,
+        num_warmup_steps=options.warmup_steps,
+        num_training_steps=options.max_steps,
+    )
+
+
+def _adamw(model: PreTrainedModel, options: Optimization, *, fused: bool) -> torch.optim.AdamW:
+    """AdamW (Loshchilov and Hutter 2017) that decays matrices and leaves biases and norms alone."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": options.weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    betas = (options.adam_beta1, options.adam_beta2)
+    return torch.optim.AdamW(groups, lr=options.learning_rate, betas=betas, eps=options.adam_epsilon, fused=fused)
+
+
+def _train_step(
+    accelerator: Accelerator,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    schedule: torch.optim.lr_scheduler.LRScheduler,
+    batches: Iterator[Batch],
+    options: Optimization,
+    log: "_StepLog",
+) -> None:
+    """One optimizer step over `accumulation_steps` batches on each process."""
+    model.train()
+    micro_batches = [next(batches) for _ in range(options.accumulation_steps)]
+    is_shifted = accelerator.unwrap_model(model).config.is_encoder_decoder
+    labels = sum(count_labels(batch, is_shifted=is_shifted) for batch in micro_batches)
+    # The mean over all labels of the step, wherever they are: sums are divided once, by this count.
+    all_labels = accelerator.reduce(torch.tensor(labels, device=accelerator.device), "sum")
+    for index, batch in enumerate(micro_batches):
+        batch = {name: tensor.to(accelerator.device, non_blocking=True) for name, tensor in batch.items()}
+        last = index == len(micro_batches) - 1
+        with (
+            accelerator.autocast(),
+            _no_gradient_exchange(accelerator, model, unless=last),
+        ):
+            loss = model(**batch, num_items_in_batch=all_labels).loss
+            # Data parallelism averages gradients over processes; the sum is wanted.
+            accelerator.backward(loss * accelerator.num_processes)
+        log.add_loss(loss.detach())
+    gradient_norm = accelerator.clip_grad_norm_(model.parameters(), options.max_grad_norm)
+    if not math.isfinite(gradient_norm):
+        raise NonFiniteGradientError(_describe_non_finite(model))
+    optimizer.step()
+    schedule.step()
+    optimizer.zero_grad(set_to_none=True)
+    log.end_step(int(all_labels), float(gradient_norm))
+
+
+def _no_gradient_exchange(
+    accelerator: Accelerator, model: torch.nn.Module, *, unless: bool
+) -> AbstractContextManager[None]:
+    return nullcontext() if unless else accelerator.no_sync(model)
+
+
+def _describe_non_finite(model: torch.nn.Module) -> str:
+    bad = [name for name, p in model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
+    return (
+        f"the gradient of {len(bad)} parameters is not finite, first {bad[0] if bad else 'unknown'}; training stopped before "
+        "the step, and the last checkpoint is sound. A lower optimization.learning_rate or a longer warm-up usually helps."
+    )
+
+
+def _validate(
+    task: Task,
+    accelerator: Accelerator,
+    model: torch.nn.Module,
+    folder: RunFolder,
+    options: EvaluationOptions,
+    progress: "_Progress",
+) -> None:
+    """Scores the current weights on the validation split and saves a checkpoint."""
+    step = progress.step
+    if accelerator.is_main_process:
+        scores = task.validate(accelerator.unwrap_model(model))
+        progress.scores[step] = scores[options.select_by]
+        folder.log({"step": step, "validation": scores, "seconds": round(progress.seconds, 1)})
+        shown = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
+        tqdm.write(f"step {step:,}: validation {shown} ({progress.seconds / 60:.1f} min)")
+    accelerator.wait_for_everyone()
+    _save_checkpoint(accelerator, folder, options, progress)
+
+
+def _save_checkpoint(
+    accelerator: Accelerator, folder: RunFolder, options: EvaluationOptions, progress: "_Progress"
+) -> None:
+    """Saves everything needed to go on, and keeps the best checkpoint and the last few validated ones beside it."""
+    validated = sorted(progress.scores)[-max(1, options.average_checkpoints) :]
+    keep = {progress.step, _best_step(progress.scores, options), *validated}
+    folder.save_checkpoint(progress.step, lambda path: accelerator.save_state(str(path)), keep)
+
+
+def _best_step(scores: dict[int, float], options: EvaluationOptions) -> int | None:
+    if not scores:
+        return None
+    return (min if options.select_by == "loss" else max)(scores, key=lambda step: scores[step])
+
+
+def _choose_weights(
+    task: Task, model: PreTrainedModel, folder: RunFolder, options: EvaluationOptions, progress: "_Progress"
+) -> str:
+    """Leaves the better of two candidates in the model, the best checkpoint or the mean of the last few, and names it."""
+    checkpoints = dict(folder.checkpoints())
+    best = _best_step({step: score for step, score in progress.scores.items() if step in checkpoints}, options)
+    candidates = {f"step {best}": [checkpoints[best]]}
+    if options.average_checkpoints > 1:
+        last = sorted(checkpoints.keys() & progress.scores.keys())[-options.average_checkpoints :]
+        candidates[f"mean of steps {', '.join(map(str, last))}"] = [checkpoints[step] for step in last]
+    scores = {f"step {best}": progress.scores[best]}
+    for name, folders in candidates.items():
+        if name not in scores:
+            _load_mean(model, folders)
+            scores[name] = task.validate(model)[options.select_by]
+    chosen = (min if options.select_by == "loss" else max)(scores, key=lambda name: scores[name])
+    _load_mean(model, candidates[chosen])
+    folder.log({"step": progress.step, "chosen": chosen, "select_by": options.select_by, "candidates": scores})
+    tqdm.write(f"weights: {chosen} (validation {options.select_by} {scores[chosen]:.3f})")
+    return chosen
+
+
+def _load_mean(model: PreTrainedModel, folders: list[Path]) -> None:
+    """Loads the element-wise mean of the weights of checkpoints."""
+    mean: dict[str, torch.Tensor] = {}
+    for folder in folders:
+        for name, tensor in load_file(folder / "model.safetensors").items():
+            mean[name] = mean.get(name, 0) + tensor.double() / len(folders)
+    own = model.state_dict()
+    model.load_state_dict({name: tensor.to(own[name].dtype) for name, tensor in mean.items()}, strict=False)
+    model.tie_weights()
+
+
+def _resume(accelerator: Accelerator, folder: RunFolder) -> None:
+    """Restores weights, optimizer, schedule, random states and data position of the newest checkpoint, if there is one."""
+    checkpoints = folder.checkpoints()
+    if not checkpoints:
+        return
+    step, path = checkpoints[-1]
+    try:
+        accelerator.load_state(str(path))
+    except (RuntimeError, ValueError, KeyError) as error:
+        reason = next(
+            (line.strip() for line in str(error).splitlines() if "size mismatch" in line), str(error).splitlines()[0]
+        )
+        raise InputError(f"{path} is a checkpoint of another model or recipe: {reason}") from error
+    folder.forget_metrics_after(step)
+    tqdm.write(f"resumed from {path}")
+
+
+class _Progress:
+    """What the loop itself has to remember: saved in every checkpoint."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.seconds = 0.0  # of training, without validation and interruptions
+        self.scores: dict[int, float] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self.step, "seconds": self.seconds, "scores": dict(self.scores)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.step, self.seconds, self.scores = state["step"], state["seconds"], dict(state["scores"])
+
+
+class _StepLog:
+    """Progress bar and metrics.jsonl: loss, learning rate, gradient norm, speed, time left."""
+
+    def __init__(self, accelerator: Accelerator, folder: RunFolder, max_steps: int, progress: _Progress):
+        self.accelerator, self.folder, self.progress = accelerator, folder, progress
+        self.bar = tqdm(
+            total=max_steps,
+            initial=progress.step,
+            desc="train",
+            unit=" step",
+            disable=not accelerator.is_main_process,
+            mininterval=0.5,
+            dynamic_ncols=True,
+        )
+        self._reset()
+
+    def __enter__(self) -> "_StepLog":
+        self.clock = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+
+    def _reset(self) -> None:
+        self.loss: torch.Tensor | float = 0.0
+        self.labels, self.steps, self.window_seconds = 0, 0, 0.0
+
+    def add_loss(self, loss: torch.Tensor) -> None:
+        """Adds a micro-batch's share of its step's mean loss, still on its device."""
+        self.loss = self.loss + loss
+
+    def end_step(self, labels: int, gradient_norm: float) -> None:
+        self.labels, self.steps, self.gradient_norm = self.labels + labels, self.steps + 1, gradient_norm
+
+    def after_step(self, learning_rate: float) -> None:
+        now = time.perf_counter()
+        self.progress.seconds += now - self.clock
+        self.window_seconds += now - self.clock
+        self.clock = now
+        self.bar.update()
+        if self.progress.step % LOG_EVERY != 0:
+            return
+        loss = (
+            self.accelerator.reduce(torch.as_tensor(self.loss, device=self.accelerator.device), "sum").item()
+            / self.steps
+        )
+        speed = self.labels / self.window_seconds
+        self.bar.set_postfix_str(f"loss {loss:.3f}, {speed:,.0f} tok/s", refresh=False)
+        if self.accelerator.is_main_process:
+            self.folder.log(
+                {
+                    "step": self.progress.step,
+                    "loss": loss,
+                    "learning_rate": learning_rate,
+                    "gradient_norm": self.gradient_norm,
+                    "tokens_per_second": round(speed, 1),
+                    "seconds": round(self.progress.seconds, 1),
+                }
+            )
+        self._reset()
+
+    def paused(self) -> "_Pause":
+        """A context whose time does not count as training."""
+        return _Pause(self)
+
+
+class _StopRequest:
+    """Remembers SIGINT and SIGTERM instead of dying of them, until the step is done and its state can be saved."""
+
+    def __enter__(self) -> "_StopRequest":
+        self.requested = False
+        self.previous = {number: signal.signal(number, self._remember) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        tqdm.write("stopping after this step to save a checkpoint")
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
+
+
+class _Pause:
+    def __init__(self, log: _StepLog):
+        self.log = log
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.log.clock = time.perf_counter()

@@ -8,6 +8,7 @@ meets them all. A row's figure is the median over its rounds.
 import argparse
 import json
 import math
+import os
 import platform
 import random
 import resource
@@ -302,7 +303,7 @@ which are Python, torch and transformers.
 
 - Command: `{command}`
 - Date: {datetime.now(UTC):%Y-%m-%d}
-- Hardware: {processor()}, {options.threads} threads
+- Hardware: {processor()}, {options.threads} threads (load average before the start: {os.getloadavg()[0]:.1f})
 - Software: Python {platform.python_version()}, {versions}
 """
 

@@ -8,8 +8,7 @@ import argparse
 import difflib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -54,8 +53,7 @@ def tokenizer(
         trained = train_bpe(texts, vocab_size, append_eos=append_eos, min_frequency=min_frequency)
     except ValueError as error:
         raise InputError(str(error)) from error
-    with _writing(output):
-        replace_folder(Path(output), trained.save_pretrained)
+    replace_folder(Path(output), trained.save_pretrained)
     print(f"{len(trained):,} tokens: {output}")
 
 
@@ -71,19 +69,12 @@ def evaluate(model: str, source: str, reference: str, num_beams: int = 5, length
     """
     import json
 
-    from .training.corpora import read_lines
+    from .training.corpora import read_parallel
     from .training.evaluation import translate as translate_texts
     from .training.evaluation import translation_scores
-    from .training.input_error import InputError
 
-    sources, references = read_lines(Path(source)), read_lines(Path(reference))
-    if len(sources) != len(references):
-        raise InputError(
-            f"{source} has {len(sources):,} lines and {reference} has {len(references):,}; line n of one must be the "
-            "translation of line n of the other"
-        )
-    if not sources:
-        raise InputError(f"{source} is empty; it must have a sentence a line")
+    _require(num_beams >= 1, f"--num_beams is {num_beams}; it must be at least 1")
+    sources, references = zip(*read_parallel(Path(source), Path(reference)), strict=True)
     loaded, loaded_tokenizer = _load(model, "translation")
     hypotheses = translate_texts(
         loaded,
@@ -105,10 +96,11 @@ def translate(model: str, input: str = "-", num_beams: int = 5, length_penalty: 
         num_beams: Beam size; 1 is greedy and fastest.
         length_penalty: Exponent of the length by which a beam's score is divided.
     """
-    from .training.corpora import read_lines
+    from .training.corpora import decode_lines, read_lines
     from .training.evaluation import translate as translate_texts
 
-    lines = sys.stdin.read().splitlines() if input == "-" else read_lines(Path(input))
+    _require(num_beams >= 1, f"--num_beams is {num_beams}; it must be at least 1")
+    lines = decode_lines(sys.stdin.buffer.read(), "standard input") if input == "-" else read_lines(Path(input))
     loaded, loaded_tokenizer = _load(model, "translation")
     filled = [index for index, line in enumerate(lines) if line.strip()]
     outputs = translate_texts(
@@ -139,14 +131,27 @@ def generate(
     """
     import torch
 
+    from .training.evaluation import generate as generate_ids
+
+    _require(max_new_tokens >= 1, f"--max_new_tokens is {max_new_tokens}; it must be at least 1")
+    _require(temperature >= 0, f"--temperature is {temperature}; it must be at least 0")
+    _require(0 < top_p <= 1, f"--top_p is {top_p}; it must be greater than 0 and at most 1")
     loaded, loaded_tokenizer = _load(model, "text-generation")
     torch.manual_seed(seed)
-    sampling = (
-        {"do_sample": True, "temperature": temperature, "top_p": top_p} if temperature > 0 else {"do_sample": False}
+    sampling: dict[str, Any] = {"do_sample": False}
+    if temperature > 0:
+        sampling = {"do_sample": True, "temperature": temperature, "top_p": top_p}
+    # In training every text begins with <s>.
+    ids = [loaded_tokenizer.bos_token_id, *loaded_tokenizer(prompt, add_special_tokens=False).input_ids]
+    input_ids = torch.tensor([ids], device=loaded.device)
+    output = generate_ids(
+        loaded,
+        input_ids=input_ids,
+        attention_mask=torch.ones_like(input_ids),
+        max_new_tokens=max_new_tokens,
+        **sampling,
     )
-    inputs = loaded_tokenizer(prompt or loaded_tokenizer.bos_token, return_tensors="pt")
-    output = loaded.generate(**inputs, max_new_tokens=max_new_tokens, **sampling)
-    print(loaded_tokenizer.decode(output[0], skip_special_tokens=True))
+    print(*loaded_tokenizer.batch_decode(output, skip_special_tokens=True))
 
 
 def push(folder: str, repo_id: str, private: bool | None = None) -> None:
@@ -182,7 +187,8 @@ def train(arguments: list[str]) -> None:
             print("paperformer train lm --help for language models.\nSeveral GPUs: accelerate launch -m ", end="")
             print("paperformer.training.train_seq2seq (or train_lm), with the same options.")
             return
-        _stop(f"'{family}' is no family of models; say paperformer train seq2seq or paperformer train lm")
+        said = f"'{family}' is no family of models" if family else "the family of models is missing"
+        _stop(f"{said}; say paperformer train seq2seq or paperformer train lm")
     from .training.run import main as run_training
 
     if family == "seq2seq":
@@ -198,6 +204,13 @@ def train(arguments: list[str]) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of `paperformer`: exits with 2 and one line for bad input."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        _dispatch(name, rest)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _dispatch(name: str, rest: list[str]) -> None:
     if name in ("-h", "--help"):
         print(_overview())
     elif name == "--version":
@@ -213,7 +226,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _overview() -> str:
-    summaries = {name: function for name, function in COMMANDS.items()} | {"train": train}
+    summaries = COMMANDS | {"train": train}
     lines = [f"  {name:<12}{_summary(function)}" for name, function in summaries.items()]
     return "\n".join(
         [
@@ -246,8 +259,9 @@ def _call(function: Callable[..., None], arguments: list[str]) -> None:
     parser.add_function_arguments(function, as_group=False, as_positional=True)
     try:
         options: dict[str, Any] = vars(parser.parse_args(spell_out_flags(arguments, flags)))
-    except argparse.ArgumentError as error:
-        _stop(" ".join(str(error).split()))
+    except (argparse.ArgumentError, ValueError) as error:
+        reason = " ".join(str(error).split()).replace('Parser key "', '"')
+        _stop(f"{reason} (paperformer {function.__name__} --help explains the options)")
     with one_line_errors():
         function(**options)
 
@@ -256,34 +270,42 @@ def _load(model: str, task: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerB
     """A model and its tokenizer, on the GPU if there is one."""
     import torch
     import transformers
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+    from safetensors import SafetensorError
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
     from .training.input_error import InputError
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    auto_class = AutoModelForSeq2SeqLM if task == "translation" else AutoModelForCausalLM
+    path, is_translation = Path(model), task == "translation"
+    _require(not path.is_file(), f"{model} is a file; it must be a model's folder, or a name on the Hub")
+    looks_like_path = model.startswith((".", "/", "~")) or model.count("/") > 1
+    _require(path.is_dir() or not looks_like_path, f"there is no folder {model}")
+    _require(not path.is_dir() or (path / "config.json").is_file(), f"{model} is no model's folder: no config.json")
     try:
-        loaded = auto_class.from_pretrained(model)
+        config = AutoConfig.from_pretrained(model)
+        is_other_task = bool(config.is_encoder_decoder) != is_translation
+        _require(not is_other_task, f"{model} holds a {config.model_type}; this command needs a {task} model")
+        auto_class = AutoModelForSeq2SeqLM if is_translation else AutoModelForCausalLM
+        loaded = auto_class.from_pretrained(model, device_map="cuda" if torch.cuda.is_available() else "cpu")
         loaded_tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"{model} is no {task} model that can be loaded: {reason}") from error
-    return loaded.to("cuda" if torch.cuda.is_available() else "cpu").eval(), loaded_tokenizer
+    return loaded.eval(), loaded_tokenizer
 
 
 def _longest_input(tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel") -> int:
     return min(tokenizer.model_max_length, model.config.max_position_embeddings)
 
 
-@contextmanager
-def _writing(path: str) -> Iterator[None]:
+def _require(condition: bool, message: str) -> None:
     from .training.input_error import InputError
 
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
+    if not condition:
+        raise InputError(message)
 
 
 def _stop(message: str) -> NoReturn:

@@ -63,9 +63,8 @@ def run_quickstart(output_dir: Path, *, fast: bool) -> None:
         print(f"  {source}  ->  {translation}")
     print(f"\n{passage}\n")
 
-    print(
-        f"models: {models['shakespeare-lm']}, {models['cldr-en-de']} ({(time.perf_counter() - started) / 60:.1f} minutes)"
-    )
+    minutes = (time.perf_counter() - started) / 60
+    print(f"models: {models['shakespeare-lm']}, {models['cldr-en-de']} ({minutes:.1f} minutes)")
     print("Load them anywhere, with or without paperformer:\n")
     print("  from transformers import pipeline")
     print(f'  translate = pipeline("translation", model={str(models["cldr-en-de"])!r}, trust_remote_code=True)')

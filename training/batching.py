@@ -1,7 +1,7 @@
 """Batches with a budget of tokens, and the stream of batches that a run walks through.
 
-A stream's position is two numbers, epoch and index, and its order depends on the seed and the epoch alone. A resumed run
-therefore sees exactly the batches that the interrupted one would have seen.
+A stream's position is two numbers, epoch and index, and its order depends on the seed and the epoch alone. A resumed
+run therefore sees exactly the batches that the interrupted one would have seen.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +25,8 @@ def token_budget_batches(lengths: np.ndarray, tokens_per_batch: int, rng: np.ran
     Returns:
         Arrays of example indices; every index from 0 to N-1 occurs in exactly one of them.
     """
+    if len(lengths) == 0:
+        return []
     sides = lengths.reshape(len(lengths), -1)
     longest = sides.max(axis=1)
     order = np.lexsort((rng.random(len(sides)), sides[:, 0], longest))
@@ -52,8 +54,8 @@ class BatchStream:
     Args:
         epoch_batches: for an epoch number, the batches of all processes in order; each is what `collate` takes.
         collate: makes tensors of one of them.
-        process_index, num_processes: this process takes every num_processes-th batch. Left-over batches at the end of an
-            epoch are dropped, so that all processes take the same number of steps.
+        process_index, num_processes: this process takes every num_processes-th batch. Left-over batches at the end of
+            an epoch are dropped, so that all processes take the same number of steps.
     """
 
     def __init__(

@@ -1,13 +1,14 @@
 """Reading text: sentence pairs and running text, from the Hub, from local files, or from the package itself.
 
-Local files are UTF-8 with one sentence (or line of text) a line; `.gz`, `.xz` and `.bz2` are decompressed. What cannot be
-used is refused with an `InputError` that names the file and the line.
+Local files are UTF-8 with one sentence (or line of text) a line; `.gz`, `.xz` and `.bz2` are decompressed. What cannot
+be used is refused with an `InputError` that names the file and the line.
 """
 
 import bz2
 import gzip
 import lzma
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from .recipe import ParallelData, TextData
 
 Pair = tuple[str, str]
 
-_OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_OPENERS: dict[str, Callable[..., Any]] = {"": open, ".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _BUILT_IN = "built-in:"
 
 
@@ -37,7 +38,7 @@ def read_pairs(data: ParallelData) -> dict[str, list[Pair]]:
         kept = [(source, target) for source, target in rows if source.strip() and target.strip()]
         if not kept:
             raise InputError(
-                f"data.{split} '{splits[split]}' of {data.dataset} is empty: no pair has text on both sides"
+                f"data.{split} '{splits[split]}' of {data.dataset} is empty; a pair must have text on both sides"
             )
         pairs[split] = kept
     return pairs
@@ -55,7 +56,7 @@ def read_documents(data: TextData) -> dict[str, list[str]]:
     documents = {}
     for split, name in splits.items():
         if _is_local(data.dataset):
-            text = "\n".join(read_lines(_find(Path(data.dataset), f"{name}.txt"))) + "\n"
+            text = "\n".join(_read_filled(_find(Path(data.dataset), f"{name}.txt"))) + "\n"
         else:
             rows = _load_from_hub(data.dataset, name)
             if data.text_column not in rows.column_names:
@@ -64,7 +65,7 @@ def read_documents(data: TextData) -> dict[str, list[str]]:
                 )
             text = "".join(rows[data.text_column])
         if not text.strip():
-            raise InputError(f"data.{split} '{name}' of {data.dataset} is empty")
+            raise InputError(f"data.{split} '{name}' of {data.dataset} is empty; it must have text")
         documents[split] = [text]
     return documents
 
@@ -103,6 +104,15 @@ def read_lines(path: Path) -> list[str]:
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"{path} cannot be read: {reason}") from error
+    return decode_lines(content, str(path))
+
+
+def decode_lines(content: bytes, name: str) -> list[str]:
+    """The lines of UTF-8 text without their ends.
+
+    Raises:
+        InputError: if it is not UTF-8; the message has the name and the line.
+    """
     lines = content.removesuffix(b"\n").split(b"\n") if content else []
     decoded = []
     for number, line in enumerate(lines, start=1):
@@ -111,8 +121,8 @@ def read_lines(path: Path) -> list[str]:
         except UnicodeDecodeError as error:
             byte = line[error.start]
             raise InputError(
-                f"{path}, line {number}: byte 0x{byte:02x} at column {error.start + 1} is not UTF-8; "
-                "convert the file to UTF-8"
+                f"{name}, line {number}: byte 0x{byte:02x} at column {error.start + 1} is not UTF-8; "
+                "convert the text to UTF-8"
             ) from error
     return decoded
 
@@ -120,15 +130,31 @@ def read_lines(path: Path) -> list[str]:
 def _read_pair_files(folder: Path, split: str, data: ParallelData) -> list[Pair]:
     tables = [folder / f"{split}.tsv{ending}" for ending in _OPENERS]
     if table := next((path for path in tables if path.exists()), None):
-        return [_split_pair(line, table, number) for number, line in enumerate(read_lines(table), start=1)]
+        return [_split_pair(line, table, number) for number, line in enumerate(_read_filled(table), start=1)]
     source, target = (_find(folder, f"{split}.{language}") for language in (data.source_language, data.target_language))
-    sources, targets = read_lines(source), read_lines(target)
+    return read_parallel(source, target)
+
+
+def read_parallel(source: Path, target: Path) -> list[Pair]:
+    """Pairs from two files, of which line n of one is the translation of line n of the other.
+
+    Raises:
+        InputError: if a file cannot be read, is not UTF-8 or is empty, or if they have different numbers of lines.
+    """
+    sources, targets = _read_filled(source), _read_filled(target)
     if len(sources) != len(targets):
         raise InputError(
-            f"{source} has {len(sources):,} lines and {target} has {len(targets):,}; line n of one must be the translation "
-            "of line n of the other"
+            f"{source} has {len(sources):,} lines and {target} has {len(targets):,}; "
+            "line n of one must be the translation of line n of the other"
         )
     return list(zip(sources, targets, strict=True))
+
+
+def _read_filled(path: Path) -> list[str]:
+    lines = read_lines(path)
+    if not lines:
+        raise InputError(f"{path} is empty; it must have text, a line at least")
+    return lines
 
 
 def _split_pair(line: str, path: Path, number: int) -> Pair:
@@ -143,9 +169,12 @@ def _load_from_hub(name: str, split: str) -> Any:
 
     try:
         return load_dataset(name, split=split)
-    except Exception as error:  # noqa: BLE001 - the library raises a dozen types, from ValueError to network errors
+    except Exception as error:  # the library raises a dozen types, from ValueError to network errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"data set {name}, split {split}, cannot be loaded from the Hub: {reason}") from error
+        raise InputError(
+            f"data.dataset: there is no folder {name}, and split {split} of the data set {name} cannot be loaded from "
+            f"the Hub: {reason}"
+        ) from error
 
 
 def _pairs_of_rows(rows: Any, data: ParallelData) -> list[Pair]:

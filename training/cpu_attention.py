@@ -1,8 +1,9 @@
 """Scaled dot-product attention in float32 for training in bfloat16 on a processor.
 
 Matrix products in bfloat16 are twice as fast as in float32 on processors that have instructions for them, but torch's
-fused attention for processors is not: the backward pass of 128 sequences of 16 tokens takes five times as long. So under
-autocast attention alone stays in float32, which makes a training step 1.6 times as fast as one in float32 throughout.
+fused attention for processors is not: the backward pass of 128 sequences of 16 tokens takes five times as long. So
+under autocast attention alone stays in float32, which makes a training step 1.6 times as fast as one in float32
+throughout.
 """
 
 from typing import Any

@@ -8,26 +8,29 @@ import math
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
+from safetensors import SafetensorError
 from safetensors.torch import load_file
-from tqdm import tqdm
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel, get_scheduler
 
 from .allocator import keep_large_buffers
 from .batching import Batch, BatchStream
+from .card import SplitFacts
 from .cpu_attention import SDPA_FLOAT32
 from .evaluation import count_labels
 from .input_error import InputError
+from .progress import ProgressBar, is_first_process, say
 from .recipe import EvaluationOptions, Optimization, Recipe
-from .run_folder import RunFolder
+from .run_folder import RunFolder, partial_path
 
 LOG_EVERY = 20  # steps between lines of metrics.jsonl
 
@@ -46,6 +49,15 @@ class Task(Protocol):
 
     def validate(self, model: PreTrainedModel) -> dict[str, float]:
         """Scores on the validation split, among them `loss` in nats a token and the one to select by."""
+
+    def evaluate(self, model: PreTrainedModel, split: str) -> tuple[dict[str, Any], list[str]]:
+        """All scores on a whole split, as evaluation.json has them, and what the model put out for them."""
+
+    def samples(self, outputs: list[str]) -> Sequence[Sequence[str]]:
+        """A few of the outputs on the test split, each after what it answers, for the card."""
+
+    def splits(self) -> list[SplitFacts]:
+        """Sizes of the splits, for the card."""
 
 
 class NonFiniteGradientError(RuntimeError):
@@ -70,11 +82,11 @@ class FittedModel:
     """Time spent on training steps, over all resumptions; validation is not counted."""
 
 
-def fit(task: Task, recipe: Recipe, folder: RunFolder, accelerator: Accelerator) -> FittedModel:
+def fit(task: Task, recipe: Recipe[Any], folder: RunFolder, accelerator: Accelerator) -> FittedModel:
     """Trains a model and chooses its final weights on the validation split.
 
     Raises:
-        InputError: if a checkpoint to resume from belongs to another model.
+        InputError: if a checkpoint to resume from belongs to another model, or if one cannot be written.
         NonFiniteGradientError: if a gradient is not finite.
         TrainingStopped: if SIGINT or SIGTERM came; a checkpoint of that very step is saved before.
     """
@@ -95,26 +107,35 @@ def fit(task: Task, recipe: Recipe, folder: RunFolder, accelerator: Accelerator)
     accelerator.register_for_checkpointing(schedule, stream, progress)
     if recipe.run.resume:
         _resume(accelerator, folder)
+        is_beyond = progress.step > options.max_steps
+        if is_beyond or (progress.step == options.max_steps and progress.step not in progress.scores):
+            raise InputError(
+                f"optimization.max_steps is {options.max_steps}; it must be greater, as the run {folder.path} "
+                f"is at step {progress.step} already"
+            )
 
     batches, log = iter(stream), _StepLog(accelerator, folder, options.max_steps, progress)
     with log, _StopRequest() as stop:
         while progress.step < options.max_steps:
             _train_step(accelerator, model, optimizer, schedule, batches, options, log)
             progress.step += 1
-            log.after_step(schedule.get_last_lr()[0])
+            log.after_step(float(schedule.get_last_lr()[0]))
             if progress.step % recipe.evaluation.every_steps == 0 or progress.step == options.max_steps:
                 with log.paused():
                     _validate(task, accelerator, model, folder, recipe.evaluation, progress)
-            if stop.requested:
+                    _save_checkpoint(accelerator, folder, recipe.evaluation, progress)
+            elif stop.requested:
                 _save_checkpoint(accelerator, folder, recipe.evaluation, progress)
-                raise TrainingStopped(f"stopped after step {progress.step:,}; go on with --resume true")
+            if stop.requested:
+                raise TrainingStopped(f"stopped after step {progress.step:,}; its state is saved, go on with --resume")
     model = accelerator.unwrap_model(model)
     model.config.use_cache = True
     weights = ""
     if accelerator.is_main_process:
         weights = _choose_weights(task, model, folder, recipe.evaluation, progress)
     accelerator.wait_for_everyone()
-    return FittedModel(model, weights, progress.seconds)
+    # Without Accelerate's autocast: what is scored from here on is what a user will load.
+    return FittedModel(accelerator.unwrap_model(model, keep_fp32_wrapper=False), weights, progress.seconds)
 
 
 def learning_rate_schedule(
@@ -168,13 +189,27 @@ def _train_step(
             # Data parallelism averages gradients over processes; the sum is wanted.
             accelerator.backward(loss * accelerator.num_processes)
         log.add_loss(loss.detach())
-    gradient_norm = accelerator.clip_grad_norm_(model.parameters(), options.max_grad_norm)
-    if not math.isfinite(gradient_norm):
-        raise NonFiniteGradientError(_describe_non_finite(model))
+    gradient_norm = _clip_gradient(model, options.max_grad_norm)
     optimizer.step()
     schedule.step()
     optimizer.zero_grad(set_to_none=True)
-    log.end_step(int(all_labels), float(gradient_norm))
+    log.end_step(int(all_labels), gradient_norm)
+
+
+def _clip_gradient(model: torch.nn.Module, max_norm: float) -> float:
+    """Scales the gradient down to a norm, if it is longer, and returns the norm it had.
+
+    Raises:
+        NonFiniteGradientError: if it has a NaN or an infinity, before that spreads to all parameters by the scaling.
+    """
+    parameters = list(model.parameters())
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    if isinstance(norm, DTensor):  # of weights that are sharded over processes
+        norm = norm.full_tensor()
+    if not math.isfinite(norm):
+        raise NonFiniteGradientError(_describe_non_finite(model))
+    torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+    return float(norm)
 
 
 def _no_gradient_exchange(
@@ -186,8 +221,9 @@ def _no_gradient_exchange(
 def _describe_non_finite(model: torch.nn.Module) -> str:
     bad = [name for name, p in model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
     return (
-        f"the gradient of {len(bad)} parameters is not finite, first {bad[0] if bad else 'unknown'}; training stopped before "
-        "the step, and the last checkpoint is sound. A lower optimization.learning_rate or a longer warm-up usually helps."
+        f"the gradient of {len(bad)} parameters is not finite, first {bad[0] if bad else 'unknown'}; training stopped "
+        "before the step, and the last checkpoint is sound. A lower optimization.learning_rate or a longer warm-up "
+        "usually helps."
     )
 
 
@@ -199,39 +235,53 @@ def _validate(
     options: EvaluationOptions,
     progress: "_Progress",
 ) -> None:
-    """Scores the current weights on the validation split and saves a checkpoint."""
+    """Scores the current weights on the validation split."""
     step = progress.step
     if accelerator.is_main_process:
         scores = task.validate(accelerator.unwrap_model(model))
         progress.scores[step] = scores[options.select_by]
         folder.log({"step": step, "validation": scores, "seconds": round(progress.seconds, 1)})
         shown = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
-        tqdm.write(f"step {step:,}: validation {shown} ({progress.seconds / 60:.1f} min)")
+        say(f"step {step:,}: validation {shown} ({progress.seconds / 60:.1f} min)")
     accelerator.wait_for_everyone()
-    _save_checkpoint(accelerator, folder, options, progress)
 
 
 def _save_checkpoint(
     accelerator: Accelerator, folder: RunFolder, options: EvaluationOptions, progress: "_Progress"
 ) -> None:
     """Saves everything needed to go on, and keeps the best checkpoint and the last few validated ones beside it."""
-    validated = sorted(progress.scores)[-max(1, options.average_checkpoints) :]
-    keep = {progress.step, _best_step(progress.scores, options), *validated}
-    folder.save_checkpoint(progress.step, lambda path: accelerator.save_state(str(path)), keep)
+    progress.gather_window(accelerator)
+
+    def write(path: Path) -> None:
+        accelerator.wait_for_everyone()  # the first process has made the folder
+        accelerator.save_state(str(path))
+        accelerator.wait_for_everyone()  # every process has written its random state
+
+    if accelerator.is_main_process:
+        validated = sorted(progress.scores)
+        keep = set(validated[-max(1, options.average_checkpoints) :])
+        if validated:
+            keep.add(_best(progress.scores, options))
+        folder.save_checkpoint(progress.step, write, keep)
+    else:
+        write(partial_path(folder.checkpoint_path(progress.step)))
+    accelerator.wait_for_everyone()
 
 
-def _best_step(scores: dict[int, float], options: EvaluationOptions) -> int | None:
-    if not scores:
-        return None
-    return (min if options.select_by == "loss" else max)(scores, key=lambda step: scores[step])
+Candidate = TypeVar("Candidate", int, str)
+
+
+def _best(scores: dict[Candidate, float], options: EvaluationOptions) -> Candidate:
+    """The candidate with the best score; of equal ones the first."""
+    return (min if options.select_by == "loss" else max)(scores, key=lambda candidate: scores[candidate])
 
 
 def _choose_weights(
     task: Task, model: PreTrainedModel, folder: RunFolder, options: EvaluationOptions, progress: "_Progress"
 ) -> str:
-    """Leaves the better of two candidates in the model, the best checkpoint or the mean of the last few, and names it."""
+    """Leaves the better of two candidates in the model, the best checkpoint or the mean of the last, and names it."""
     checkpoints = dict(folder.checkpoints())
-    best = _best_step({step: score for step, score in progress.scores.items() if step in checkpoints}, options)
+    best = _best({step: score for step, score in progress.scores.items() if step in checkpoints}, options)
     candidates = {f"step {best}": [checkpoints[best]]}
     if options.average_checkpoints > 1:
         last = sorted(checkpoints.keys() & progress.scores.keys())[-options.average_checkpoints :]
@@ -241,10 +291,10 @@ def _choose_weights(
         if name not in scores:
             _load_mean(model, folders)
             scores[name] = task.validate(model)[options.select_by]
-    chosen = (min if options.select_by == "loss" else max)(scores, key=lambda name: scores[name])
+    chosen = _best(scores, options)
     _load_mean(model, candidates[chosen])
     folder.log({"step": progress.step, "chosen": chosen, "select_by": options.select_by, "candidates": scores})
-    tqdm.write(f"weights: {chosen} (validation {options.select_by} {scores[chosen]:.3f})")
+    say(f"weights: {chosen} (validation {options.select_by} {scores[chosen]:.3f})")
     return chosen
 
 
@@ -260,20 +310,22 @@ def _load_mean(model: PreTrainedModel, folders: list[Path]) -> None:
 
 
 def _resume(accelerator: Accelerator, folder: RunFolder) -> None:
-    """Restores weights, optimizer, schedule, random states and data position of the newest checkpoint, if there is one."""
+    """Restores weights, optimizer, schedule, random states and data position of the newest checkpoint, if any."""
     checkpoints = folder.checkpoints()
     if not checkpoints:
+        if accelerator.is_main_process:
+            folder.forget_metrics_after(0)
         return
     step, path = checkpoints[-1]
     try:
         accelerator.load_state(str(path))
-    except (RuntimeError, ValueError, KeyError) as error:
-        reason = next(
-            (line.strip() for line in str(error).splitlines() if "size mismatch" in line), str(error).splitlines()[0]
-        )
-        raise InputError(f"{path} is a checkpoint of another model or recipe: {reason}") from error
-    folder.forget_metrics_after(step)
-    tqdm.write(f"resumed from {path}")
+    except (RuntimeError, ValueError, KeyError, OSError, SafetensorError) as error:
+        lines = [line.strip() for line in str(error).splitlines()] or [type(error).__name__]
+        reason = next((line for line in lines if "size mismatch" in line), lines[0])
+        raise InputError(f"{path} is a checkpoint of another model, or damaged: {reason}") from error
+    if accelerator.is_main_process:
+        folder.forget_metrics_after(step)
+    say(f"resumed from {path}")
 
 
 class _Progress:
@@ -283,12 +335,28 @@ class _Progress:
         self.step = 0
         self.seconds = 0.0  # of training, without validation and interruptions
         self.scores: dict[int, float] = {}
+        self.new_window()
+
+    def new_window(self) -> None:
+        """Begins anew the sums of which the next line of metrics.jsonl is made."""
+        self.loss: torch.Tensor | float = 0.0
+        self.labels, self.steps, self.window_seconds = 0, 0, 0.0
+
+    def gather_window(self, accelerator: Accelerator) -> None:
+        """Brings the sum of the losses together in the first process, whose state is the one that is saved."""
+        loss = accelerator.reduce(torch.as_tensor(self.loss, device=accelerator.device), "sum").item()
+        self.loss = loss if accelerator.is_main_process else 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"step": self.step, "seconds": self.seconds, "scores": dict(self.scores)}
+        window = {name: getattr(self, name) for name in ("loss", "labels", "steps", "window_seconds")}
+        return {"step": self.step, "seconds": self.seconds, "scores": dict(self.scores), "window": window}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step, self.seconds, self.scores = state["step"], state["seconds"], dict(state["scores"])
+        for name, value in state.get("window", {}).items():
+            setattr(self, name, value)
+        if not is_first_process():
+            self.loss = 0.0
 
 
 class _StepLog:
@@ -296,16 +364,7 @@ class _StepLog:
 
     def __init__(self, accelerator: Accelerator, folder: RunFolder, max_steps: int, progress: _Progress):
         self.accelerator, self.folder, self.progress = accelerator, folder, progress
-        self.bar = tqdm(
-            total=max_steps,
-            initial=progress.step,
-            desc="train",
-            unit=" step",
-            disable=not accelerator.is_main_process,
-            mininterval=0.5,
-            dynamic_ncols=True,
-        )
-        self._reset()
+        self.bar = ProgressBar(total=max_steps, initial=progress.step, desc="train", unit=" step", leave=True)
 
     def __enter__(self) -> "_StepLog":
         self.clock = time.perf_counter()
@@ -314,51 +373,52 @@ class _StepLog:
     def __exit__(self, *_: object) -> None:
         self.bar.close()
 
-    def _reset(self) -> None:
-        self.loss: torch.Tensor | float = 0.0
-        self.labels, self.steps, self.window_seconds = 0, 0, 0.0
-
     def add_loss(self, loss: torch.Tensor) -> None:
         """Adds a micro-batch's share of its step's mean loss, still on its device."""
-        self.loss = self.loss + loss
+        self.progress.loss = self.progress.loss + loss
 
     def end_step(self, labels: int, gradient_norm: float) -> None:
-        self.labels, self.steps, self.gradient_norm = self.labels + labels, self.steps + 1, gradient_norm
+        """Adds what else is known of a step."""
+        self.progress.labels += labels
+        self.progress.steps += 1
+        self.gradient_norm = gradient_norm
 
     def after_step(self, learning_rate: float) -> None:
-        now = time.perf_counter()
-        self.progress.seconds += now - self.clock
-        self.window_seconds += now - self.clock
+        """Counts the time of a step, and writes a line if it is time for one."""
+        progress, now = self.progress, time.perf_counter()
+        progress.seconds += now - self.clock
+        progress.window_seconds += now - self.clock
         self.clock = now
+        if progress.step % LOG_EVERY == 0:
+            progress.gather_window(self.accelerator)
+            loss, speed = progress.loss / progress.steps, progress.labels / progress.window_seconds
+            self.bar.set_postfix_str(f"loss {loss:.3f}, {speed:,.0f} tok/s", refresh=False)
+            if self.accelerator.is_main_process:
+                self.folder.log(
+                    {
+                        "step": progress.step,
+                        "loss": loss,
+                        "learning_rate": learning_rate,
+                        "gradient_norm": self.gradient_norm,
+                        "tokens_per_second": round(speed, 1),
+                        "seconds": round(progress.seconds, 1),
+                    }
+                )
+            progress.new_window()
         self.bar.update()
-        if self.progress.step % LOG_EVERY != 0:
-            return
-        loss = (
-            self.accelerator.reduce(torch.as_tensor(self.loss, device=self.accelerator.device), "sum").item()
-            / self.steps
-        )
-        speed = self.labels / self.window_seconds
-        self.bar.set_postfix_str(f"loss {loss:.3f}, {speed:,.0f} tok/s", refresh=False)
-        if self.accelerator.is_main_process:
-            self.folder.log(
-                {
-                    "step": self.progress.step,
-                    "loss": loss,
-                    "learning_rate": learning_rate,
-                    "gradient_norm": self.gradient_norm,
-                    "tokens_per_second": round(speed, 1),
-                    "seconds": round(self.progress.seconds, 1),
-                }
-            )
-        self._reset()
 
-    def paused(self) -> "_Pause":
+    @contextmanager
+    def paused(self) -> Iterator[None]:
         """A context whose time does not count as training."""
-        return _Pause(self)
+        yield
+        self.clock = time.perf_counter()
 
 
 class _StopRequest:
-    """Remembers SIGINT and SIGTERM instead of dying of them, until the step is done and its state can be saved."""
+    """Remembers SIGINT and SIGTERM instead of dying of them, until the step is done and its state can be saved.
+
+    A second one ends the program at once.
+    """
 
     def __enter__(self) -> "_StopRequest":
         self.requested = False
@@ -366,20 +426,10 @@ class _StopRequest:
         return self
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
         self.requested = True
-        tqdm.write("stopping after this step to save a checkpoint")
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self.previous.items():
             signal.signal(number, handler)
-
-
-class _Pause:
-    def __init__(self, log: _StepLog):
-        self.log = log
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self.log.clock = time.perf_counter()

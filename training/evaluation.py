@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from sacrebleu.metrics import BLEU, CHRF
-from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .batching import Batch, pad, token_budget_batches
+from .progress import ProgressBar
 
 
 @torch.inference_mode()
@@ -40,6 +40,12 @@ def count_labels(batch: Batch, *, is_shifted: bool) -> int:
     return int((labels != -100).sum())
 
 
+def generate(model: PreTrainedModel, **arguments: Any) -> torch.Tensor:
+    """`model.generate`: every model has it that can generate, and transformers' type hints say so of none."""
+    untyped: Any = model
+    return untyped.generate(**arguments)
+
+
 @torch.inference_mode()
 def translate(
     model: PreTrainedModel,
@@ -50,7 +56,6 @@ def translate(
     length_penalty: float = 1.0,
     max_length: int = 128,
     tokens_per_batch: int = 4096,
-    progress: bool = True,
 ) -> list[str]:
     """Translates texts by beam search (greedily with one beam), in the order given.
 
@@ -62,18 +67,18 @@ def translate(
         tokens_per_batch: budget of a batch, counting every beam.
     """
     model.eval()
+    if not sources:
+        return []
     ids = tokenizer(list(sources), truncation=True, max_length=max_length).input_ids
     lengths = np.array([len(sequence) for sequence in ids])
     batches = token_budget_batches(lengths, max(1, tokens_per_batch // num_beams), np.random.default_rng(0))
+    batches.sort(key=lambda batch: -lengths[batch].max())  # a batch too large for memory fails first
     translations = [""] * len(ids)
-    with tqdm(
-        total=len(ids), desc=f"translate, beam {num_beams}", unit=" sent", disable=not progress, leave=False
-    ) as bar:
-        for batch in sorted(
-            batches, key=lambda batch: -lengths[batch].max()
-        ):  # a batch too large for memory fails first
+    with ProgressBar(total=len(ids), desc=f"translate, beam {num_beams}", unit=" sent") as bar:
+        for batch in batches:
             input_ids = pad([ids[i] for i in batch], tokenizer.pad_token_id).to(model.device)
-            outputs = model.generate(
+            outputs = generate(
+                model,
                 input_ids=input_ids,
                 attention_mask=(input_ids != tokenizer.pad_token_id).long(),
                 num_beams=num_beams,
@@ -142,10 +147,10 @@ def _overlapping_windows(
             # The label at position i is predicted from i - 1: the second half begins one position further on.
             scored_before = 0 if start == 0 else context_length - stride
             windows.append((ids, [-100] * scored_before + ids[scored_before:]))
-    for first in tqdm(range(0, len(windows), batch_size), desc="score", unit=" batch", leave=False):
-        ids, labels = zip(*windows[first : first + batch_size], strict=True)
+    for first in ProgressBar(range(0, len(windows), batch_size), desc="score", unit=" batch"):
+        batch = windows[first : first + batch_size]
         yield {
-            "input_ids": pad(ids, 0),
-            "attention_mask": pad([[1] * len(window) for window in ids], 0),
-            "labels": pad(labels, -100),
+            "input_ids": pad([ids for ids, _ in batch], 0),
+            "attention_mask": pad([[1] * len(ids) for ids, _ in batch], 0),
+            "labels": pad([labels for _, labels in batch], -100),
         }

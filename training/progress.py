@@ -27,7 +27,7 @@ def say(message: str) -> None:
         tqdm.write(message, file=sys.stderr)
 
 
-class ProgressBar(tqdm):  # type: ignore[type-arg]  # generic in its type hints only
+class ProgressBar(tqdm):  # type: ignore[type-arg]  # it is generic in its type hints only
     """tqdm that knows log files; work of less than a second shows nothing.
 
     Args:
@@ -38,7 +38,7 @@ class ProgressBar(tqdm):  # type: ignore[type-arg]  # generic in its type hints 
     def __init__(self, iterable: Any = None, **options: Any):
         self.in_terminal = sys.stderr.isatty()
         interval = SECONDS_BETWEEN_FRAMES if self.in_terminal else SECONDS_BETWEEN_LINES
-        defaults = {
+        defaults: dict[str, Any] = {
             "leave": False,
             "dynamic_ncols": True,
             "delay": min(SECONDS_UNTIL_SHOWN, interval),
@@ -48,6 +48,10 @@ class ProgressBar(tqdm):  # type: ignore[type-arg]  # generic in its type hints 
             # What tqdm writes besides its meter, returns and blanks, is of no use in a log.
             "file": sys.stderr if self.in_terminal else io.StringIO(),
         }
+        if not self.in_terminal:
+            defaults["bar_format"] = (
+                "{desc}: {n_fmt}/{total_fmt} ({percentage:.0f}%), {remaining} left, {rate_fmt}{postfix}"
+            )
         super().__init__(iterable, **defaults | options)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:

@@ -5,14 +5,20 @@ Each field's docstring is its `--help` text. The `model` section holds the field
 """
 
 import argparse
+import math
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar, get_args
 
-from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_parsing_settings
+import yaml
+from huggingface_hub.errors import HFValidationError, StrictDataclassError
+from huggingface_hub.utils import validate_repo_id
+from jsonargparse import ActionConfigFile, ArgumentParser, set_parsing_settings
 from transformers import PreTrainedConfig
 
+from ..tokenization.bpe import MIN_VOCAB_SIZE
 from .input_error import InputError
+from .recipe_file import Fields, RecipeFile, explain, wrong_value
 
 set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
@@ -42,6 +48,18 @@ class RunOptions:
     push_to_hub: str | None = None
     """Upload the evaluated model to this Hub repository (for example USER/NAME) at the end."""
 
+    def __post_init__(self) -> None:
+        if self.name in ("", ".", "..") or Path(self.name).name != self.name:
+            raise ValueError(f"name is '{self.name}'; it must be the plain name of a folder, without slashes")
+        _check_at_least(self, 0, "seed")
+        if self.resume and self.overwrite:
+            raise ValueError("resume and overwrite are both true; give one of them")
+        if self.push_to_hub is not None:
+            try:
+                validate_repo_id(self.push_to_hub)
+            except HFValidationError as error:
+                raise ValueError(f"push_to_hub is '{self.push_to_hub}'; it must be USER/NAME: {error}") from error
+
 
 @dataclass(kw_only=True)
 class ParallelData:
@@ -52,8 +70,8 @@ class ParallelData:
     expressions of Unicode CLDR, for any pair of its locales)."""
 
     train: str = "train"
-    """Training split: its name on the Hub; in a folder, the files SPLIT.SOURCE and SPLIT.TARGET with one sentence a line,
-    or SPLIT.tsv with a pair a line; .gz, .xz and .bz2 are read too."""
+    """Training split: its name on the Hub; in a folder, the files SPLIT.SOURCE and SPLIT.TARGET with one sentence a
+    line, or SPLIT.tsv with a pair a line; .gz, .xz and .bz2 are read too."""
 
     validation: str = "validation"
     """Validation split, on which everything is chosen."""
@@ -69,6 +87,9 @@ class ParallelData:
 
     max_length: int = 128
     """Longest sentence in tokens; longer training pairs are left out, longer inputs are truncated."""
+
+    def __post_init__(self) -> None:
+        _check_at_least(self, 2, "max_length")  # a token and the end of the sentence
 
 
 @dataclass(kw_only=True)
@@ -97,6 +118,9 @@ class TextData:
     context_length: int = 256
     """Tokens a training sequence."""
 
+    def __post_init__(self) -> None:
+        _check_at_least(self, 2, "context_length")  # the first token is not predicted
+
 
 @dataclass(kw_only=True)
 class TokenizerOptions:
@@ -117,6 +141,11 @@ class TokenizerOptions:
     bpe_dropout: float = 0.0
     """Probability of skipping a merge while training, so that words are seen in several segmentations (Provilkov et al.
     2020, arXiv 1910.13267). 0.1 often helps small data sets; the saved tokenizer stays deterministic."""
+
+    def __post_init__(self) -> None:
+        _check_at_least(self, MIN_VOCAB_SIZE, "vocab_size")
+        _check_at_least(self, 1, "min_frequency")
+        _check_fraction(self, "bpe_dropout")
 
 
 @dataclass(kw_only=True)
@@ -163,6 +192,12 @@ class Optimization:
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
 
+    def __post_init__(self) -> None:
+        _check_at_least(self, 1, "max_steps", "tokens_per_batch", "accumulation_steps")
+        _check_at_least(self, 0, "warmup_steps", "weight_decay")
+        _check_positive(self, "learning_rate", "adam_epsilon", "max_grad_norm")
+        _check_fraction(self, "adam_beta1", "adam_beta2")
+
 
 @dataclass(kw_only=True)
 class EvaluationOptions:
@@ -186,28 +221,65 @@ class EvaluationOptions:
     samples: int = 10
     """Sample outputs for the card."""
 
+    def __post_init__(self) -> None:
+        _check_at_least(self, 1, "every_steps", "num_beams")
+        _check_at_least(self, 0, "average_checkpoints", "samples")
+        if not math.isfinite(self.length_penalty):
+            raise ValueError(f"length_penalty is {self.length_penalty}; it must be a finite number")
+
+
+def _check_at_least(options: object, minimum: int, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if not minimum <= value < math.inf:  # written so that it refuses NaN as well
+            raise ValueError(f"{name} is {value}; it must be at least {minimum}")
+
+
+def _check_positive(options: object, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name} is {value}; it must be greater than 0")
+
+
+def _check_fraction(options: object, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if not 0 <= value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 0 and less than 1")
+
+
+DataOptions = TypeVar("DataOptions", ParallelData, TextData)
+
 
 @dataclass(kw_only=True)
-class Recipe:
+class Recipe(Generic[DataOptions]):
     """A training run, whole."""
 
     run: RunOptions
-    data: Any
+    data: DataOptions
     tokenizer: TokenizerOptions
     model: dict[str, Any]
     optimization: Optimization
     evaluation: EvaluationOptions
     yaml: str
-    """The recipe as YAML, every field given: what is written into the run's folder and its card."""
+    """The recipe as YAML, every field given that makes a difference to the model: what is written into the run's folder
+    and its card."""
 
 
 # Read off the tokenizer, not chosen.
 _SET_BY_TOKENIZER = {"vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"}
 
 
-def recipe_parser(config_class: type[PreTrainedConfig], data_class: type, **kwargs: Any) -> ArgumentParser:
-    """A parser of recipes for one family: `--config FILE.yaml` and an option for every field, with its documentation."""
-    parser = ArgumentParser(allow_abbrev=False, exit_on_error=False, **kwargs)
+def recipe_parser(config_class: type[PreTrainedConfig], data_class: type, **options: Any) -> ArgumentParser:
+    """A parser of recipes for one family: `--config FILE.yaml`, and an option with its documentation for every field.
+
+    Args:
+        config_class: whose fields are the section `model`.
+        data_class: whose fields are the section `data`.
+        options: of the parser, for example `prog`.
+    """
+    parser = ArgumentParser(allow_abbrev=False, exit_on_error=False, **options)
     parser.add_argument(
         "--config",
         action=ActionConfigFile,
@@ -216,50 +288,146 @@ def recipe_parser(config_class: type[PreTrainedConfig], data_class: type, **kwar
     parser.add_class_arguments(RunOptions)
     parser.add_class_arguments(data_class, "data")
     parser.add_class_arguments(TokenizerOptions, "tokenizer")
-    inherited = {field.name for field in fields(PreTrainedConfig)} | {"kwargs"}
-    parser.add_class_arguments(config_class, "model", skip=inherited | _SET_BY_TOKENIZER)
+    parser.add_class_arguments(config_class, "model", skip=_not_in_recipes())
     parser.add_class_arguments(Optimization, "optimization")
     parser.add_class_arguments(EvaluationOptions, "evaluation")
     return parser
 
 
-def parse_recipe(parser: ArgumentParser, arguments: list[str]) -> Recipe:
+def recipe_fields(config_class: type[PreTrainedConfig], data_class: type) -> Fields:
+    """All fields of a family's recipes, by the names they have on the command line, and their types."""
+    sections = {
+        "": RunOptions,
+        "data.": data_class,
+        "tokenizer.": TokenizerOptions,
+        "model.": config_class,
+        "optimization.": Optimization,
+        "evaluation.": EvaluationOptions,
+    }
+    skipped = {f"model.{name}" for name in _not_in_recipes()}
+    return {
+        f"{prefix}{field.name}": field.type
+        for prefix, options_class in sections.items()
+        for field in fields(options_class)
+        if f"{prefix}{field.name}" not in skipped
+    }
+
+
+def _not_in_recipes() -> set[str]:
+    """Fields of a model's configuration that are inherited from transformers or read off the tokenizer."""
+    return {field.name for field in fields(PreTrainedConfig)} | {"kwargs"} | _SET_BY_TOKENIZER
+
+
+def parse_recipe(
+    arguments: list[str], config_class: type[PreTrainedConfig], data_class: type[DataOptions], **options: Any
+) -> Recipe[DataOptions]:
     """Parses a command line into a recipe.
 
+    Args:
+        arguments: the command line, without the program's name.
+        config_class, data_class, options: as `recipe_parser` takes them.
+
     Raises:
-        InputError: for an unknown field, a wrong type or value, or a recipe file that cannot be read.
+        InputError: for a recipe file that cannot be read, an unknown field, a wrong type or value, or options of the
+            model that contradict each other.
     """
+    parser = recipe_parser(config_class, data_class, **options)
+    known = recipe_fields(config_class, data_class)
+    arguments, files = _open_recipes(spell_out_flags(arguments, {"--resume", "--overwrite"}), known)
     try:
-        parsed = parser.parse_args(spell_out_flags(_name_shipped_recipes(arguments), {"--resume", "--overwrite"}))
+        parsed = parser.parse_args(arguments)
     except (argparse.ArgumentError, TypeError, ValueError) as error:
-        raise InputError(" ".join(str(error).split())) from error
-    options = parser.instantiate_classes(parsed)
-    run = RunOptions(**{field.name: options[field.name] for field in fields(RunOptions)})
-    return Recipe(
-        run=run,
-        data=options.data,
-        tokenizer=options.tokenizer,
-        model=vars(parsed.model) if isinstance(parsed.model, Namespace) else dict(parsed.model),
-        optimization=options.optimization,
-        evaluation=options.evaluation,
-        yaml=parser.dump(parsed, skip_none=False),
+        raise explain(error, arguments, files, known) from error
+    for name, hint in known.items():
+        if parsed[name] is None and type(None) not in get_args(hint):  # the parser takes null for "not given"
+            raise wrong_value(name, "null", arguments, files, known)
+    recipe = Recipe(
+        run=_build(RunOptions, {field.name: parsed[field.name] for field in fields(RunOptions)}),
+        data=_build(data_class, vars(parsed.data), "data."),
+        tokenizer=_build(TokenizerOptions, vars(parsed.tokenizer), "tokenizer."),
+        model=vars(parsed.model),
+        optimization=_build(Optimization, vars(parsed.optimization), "optimization."),
+        evaluation=_build(EvaluationOptions, vars(parsed.evaluation), "evaluation."),
+        yaml=_dump(parsed.as_dict()),
     )
+    _check_agreement(recipe, _build(config_class, recipe.model, "model."))
+    return recipe
+
+
+def _dump(options: dict[str, Any]) -> str:
+    """The recipe without what concerns one call only: whoever runs it again may not want to delete a run again."""
+    kept = {name: value for name, value in options.items() if name not in ("config", "resume", "overwrite")}
+    return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=120)
+
+
+Options = TypeVar("Options")
+
+
+def _build(options_class: type[Options], values: dict[str, Any], section: str = "") -> Options:
+    """Makes one section's object, which checks itself; a complaint begins with the field's name."""
+    try:
+        return options_class(**values)
+    except StrictDataclassError as error:  # wraps what a configuration's own check has raised
+        reason = str(error.__cause__ or error).splitlines()[-1].strip()
+        raise InputError(f"{section}{reason}") from error
+    except ValueError as error:
+        raise InputError(f"{section}{error}") from error
+
+
+def _check_agreement(recipe: Recipe[Any], config: PreTrainedConfig) -> None:
+    """Checks what no section can see by itself."""
+    name = "max_length" if isinstance(recipe.data, ParallelData) else "context_length"
+    length = getattr(recipe.data, name)
+    if length > config.max_position_embeddings:
+        raise InputError(
+            f"data.{name} is {length}; it must be at most model.max_position_embeddings "
+            f"({config.max_position_embeddings})"
+        )
+    if isinstance(recipe.data, TextData):
+        if recipe.optimization.tokens_per_batch < length:
+            raise InputError(
+                f"optimization.tokens_per_batch is {recipe.optimization.tokens_per_batch}; it must be at least "
+                f"data.context_length ({length})"
+            )
+        if recipe.evaluation.select_by != "loss":
+            raise InputError(
+                f"evaluation.select_by is '{recipe.evaluation.select_by}'; a language model is chosen by its 'loss'"
+            )
 
 
 def spell_out_flags(arguments: list[str], flags: set[str]) -> list[str]:
-    """Adds the `true` that jsonargparse wants after a boolean option, where none is given: `--resume` is `--resume true`."""
+    """Adds the `true` that jsonargparse wants after a boolean option: `--resume` becomes `--resume true`.
+
+    Args:
+        arguments: a command line.
+        flags: its boolean options.
+    """
     spelled = []
-    for argument, following in zip(arguments, [*arguments[1:], "--"], strict=True):
-        spelled += [argument, "true"] if argument in flags and following.startswith("-") else [argument]
+    for index, argument in enumerate(arguments):
+        spelled.append(argument)
+        if argument in flags and (index + 1 == len(arguments) or arguments[index + 1].startswith("-")):
+            spelled.append("true")
     return spelled
 
 
-def _name_shipped_recipes(arguments: list[str]) -> list[str]:
-    """Replaces `--config NAME` by the path of the recipe NAME of the package where no file NAME exists."""
-    recipes = Path(__file__).parent / "recipes"
-    resolved = list(arguments)
-    for index, argument in enumerate(arguments[:-1]):
-        name = arguments[index + 1]
-        if argument == "--config" and not Path(name).exists() and (recipes / f"{name}.yaml").is_file():
-            resolved[index + 1] = str(recipes / f"{name}.yaml")
-    return resolved
+def _open_recipes(arguments: list[str], known: Fields) -> tuple[list[str], list[RecipeFile]]:
+    """Reads and checks the files of `--config`, and puts in the paths of recipes that ship with the package."""
+    shipped = {path.stem: path for path in (Path(__file__).parent / "recipes").glob("*.yaml")}
+    resolved, files = list(arguments), []
+    for index, argument in enumerate(arguments):
+        option, equals, name = argument.partition("=")
+        if option != "--config" or (not equals and index + 1 == len(arguments)):
+            continue
+        name = name if equals else arguments[index + 1]
+        path = Path(name)
+        if not path.exists():
+            if name not in shipped:
+                names = ", ".join(sorted(shipped))
+                raise InputError(f"--config: there is no file {name}, and no recipe of that name; there are {names}")
+            path = shipped[name]
+        files.append(RecipeFile(path, known))
+        if equals:
+            resolved[index] = f"--config={path}"
+        else:
+            resolved[index + 1] = str(path)
+    return resolved, files

@@ -90,9 +90,9 @@ def explain(error: Exception, arguments: list[str], files: list[RecipeFile], fie
     message = " ".join(str(error).split())
     if match := re.search(r"arguments are required: (.*)", message):
         missing = match[1].split(", ")
-        given = " and ".join(str(file.path) for file in files) or "there is no --config, and"
-        options = ", ".join(f"--{name}" for name in missing)
-        return InputError(f"{given} lacks {', '.join(missing)}; write it in the recipe, or give {options}")
+        recipe = " and ".join(str(file.path) for file in files) or "a command line without --config RECIPE"
+        options = " and ".join(f"--{name}" for name in missing)
+        return InputError(f"{recipe} lacks {' and '.join(missing)}; write it in the recipe, or give {options}")
     if match := re.search(r"unrecognized arguments: (\S+)", message):
         option = match[1].partition("=")[0]
         if not option.startswith("-"):
@@ -101,13 +101,15 @@ def explain(error: Exception, arguments: list[str], files: list[RecipeFile], fie
     match = re.search(r'Parser key "([^"]+)"', message)
     if match is None or match[1] not in fields:
         return InputError(message)
-    name, value = match[1], re.search(r"(?:Got|Given) value: (.*)", message)
+    value = re.search(r"(?:Got|Given) value: (.*)", message)
+    return wrong_value(match[1], value[1] if value else "wrong", arguments, files, fields)
+
+
+def wrong_value(name: str, value: str, arguments: list[str], files: list[RecipeFile], fields: Fields) -> InputError:
+    """The error for a value that a field cannot have, with the place where it was given."""
     is_overridden = any(argument.partition("=")[0] == f"--{name}" for argument in arguments)
     place = next((f"{file.path}, line {file.lines[name]}: " for file in reversed(files) if name in file.lines), "")
-    return InputError(
-        f"{'--' if is_overridden else place}{name} {f'is {value[1]}' if value else 'has a wrong value'}; "
-        f"it must be {_describe(fields[name])}"
-    )
+    return InputError(f"{'--' if is_overridden else place}{name} is {value}; it must be {_describe(fields[name])}")
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:

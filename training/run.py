@@ -1,10 +1,10 @@
 """A training run from recipe to finished model: tokenizer, training, scores, model folder, card, upload."""
 
 import json
+import logging
 import os
 import platform
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
@@ -14,20 +14,19 @@ from typing import Any
 import torch
 import transformers
 from accelerate import Accelerator
-from huggingface_hub.errors import StrictDataclassError
-from tqdm import tqdm
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from ..tokenization import train_bpe
 from .card import EVALUATION_FILE, ModelCardFacts, write_card
-from .engine import FittedModel, Task, TrainingStopped, fit
+from .engine import FittedModel, NonFiniteGradientError, Task, TrainingStopped, fit
 from .input_error import InputError, one_line_errors
+from .progress import is_first_process, say
 from .recipe import Recipe
-from .run_folder import RunFolder, replace_file, replace_folder
+from .run_folder import RunFolder, replace_folder
 
 
 def run(
-    recipe: Recipe,
+    recipe: Recipe[Any],
     texts: Iterable[str],
     make_task: Callable[[PreTrainedTokenizerFast], Task],
     *,
@@ -36,6 +35,8 @@ def run(
     command: str,
 ) -> Path:
     """Carries out a recipe and returns the finished model's folder.
+
+    Everything that can be checked is checked before the run's folder is touched.
 
     Args:
         recipe: the run's options.
@@ -46,17 +47,23 @@ def run(
 
     Raises:
         InputError: if something that the user gave cannot be used.
+        NonFiniteGradientError: if training diverged.
         TrainingStopped: if the run was interrupted; its state is saved.
     """
     accelerator = Accelerator(mixed_precision=recipe.optimization.mixed_precision)
+    folder = RunFolder(recipe.run)
     with accelerator.main_process_first():
-        folder = RunFolder(recipe.run, recipe.yaml, create=accelerator.is_main_process)
-        tokenizer = _tokenizer(recipe, folder, texts, append_eos=append_eos, max_length=max_length)
-    try:
-        task = make_task(tokenizer)
-        fitted = fit(task, recipe, folder, accelerator)
-    except StrictDataclassError as error:
-        raise InputError(f"model: {str(error.__cause__ or error).splitlines()[-1].strip()}") from error
+        if accelerator.is_main_process:
+            folder.check(recipe)
+            tokenizer = _tokenizer(recipe, folder, texts, append_eos=append_eos, max_length=max_length)
+            task = make_task(tokenizer)
+            folder.create(recipe.yaml)
+            if not folder.tokenizer_path.is_dir():
+                replace_folder(folder.tokenizer_path, tokenizer.save_pretrained)
+        else:
+            tokenizer = _load_tokenizer(folder.tokenizer_path)
+            task = make_task(tokenizer)
+    fitted = fit(task, recipe, folder, accelerator)
     if accelerator.is_main_process:
         _finish(recipe, folder, task, fitted, tokenizer, command)
     accelerator.wait_for_everyone()
@@ -77,30 +84,36 @@ def main(run_recipe: Callable[[list[str], str], Path], module: str, arguments: l
     command = f"accelerate launch -m {module} {shlex.join(arguments)}"
     transformers.logging.set_verbosity_error()  # its progress bars and hints would tear ours apart
     transformers.logging.disable_progress_bar()
+    logging.getLogger("accelerate").setLevel(logging.ERROR)  # warns at every checkpoint that weights are tied
     with one_line_errors():
         try:
             model_path = run_recipe(arguments, command)
         except TrainingStopped as stopped:
-            print(stopped, file=sys.stderr)
+            say(str(stopped))
             sys.exit(130)
-    print(f"model: {model_path}")
+        except KeyboardInterrupt:
+            say("interrupted; training had not begun, or goes on with --resume from its last checkpoint")
+            sys.exit(130)
+        except NonFiniteGradientError as error:
+            say(f"error: {error}")
+            sys.exit(1)
+    if is_first_process():
+        print(f"model: {model_path}")
     return model_path
 
 
 def _tokenizer(
-    recipe: Recipe, folder: RunFolder, texts: Iterable[str], *, append_eos: bool, max_length: int | None
+    recipe: Recipe[Any], folder: RunFolder, texts: Iterable[str], *, append_eos: bool, max_length: int | None
 ) -> PreTrainedTokenizerFast:
     """The tokenizer of the run: the one it already has, the one that is asked for, or a new one."""
     options = recipe.tokenizer
-    if folder.tokenizer_path.is_dir():
-        return AutoTokenizer.from_pretrained(folder.tokenizer_path, trust_remote_code=False)
+    if recipe.run.resume and folder.tokenizer_path.is_dir():
+        return _load_tokenizer(folder.tokenizer_path)
     if options.path is not None:
-        if not (Path(options.path) / "tokenizer.json").is_file():
-            raise InputError(f"tokenizer.path: there is no tokenizer.json in {options.path}")
-        shutil.copytree(options.path, folder.tokenizer_path)
-        return AutoTokenizer.from_pretrained(folder.tokenizer_path, trust_remote_code=False)
+        return _given_tokenizer(Path(options.path), append_eos=append_eos)
+    say(f"training a tokenizer of {options.vocab_size:,} entries")
     try:
-        tokenizer = train_bpe(
+        return train_bpe(
             texts,
             options.vocab_size,
             append_eos=append_eos,
@@ -110,25 +123,56 @@ def _tokenizer(
         )
     except ValueError as error:
         raise InputError(f"tokenizer: {error}") from error
-    replace_folder(folder.tokenizer_path, tokenizer.save_pretrained)
+
+
+def _given_tokenizer(path: Path, *, append_eos: bool) -> PreTrainedTokenizerFast:
+    """The tokenizer of `tokenizer.path`, if it suits the task."""
+    if not (path / "tokenizer.json").is_file():
+        raise InputError(f"tokenizer.path: there is no tokenizer.json in {path}")
+    try:
+        tokenizer = _load_tokenizer(path)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"tokenizer.path: {path} holds no tokenizer: {str(error).splitlines()[0]}") from error
+    for name in ("pad_token", "bos_token", "eos_token"):
+        if getattr(tokenizer, name) is None:
+            raise InputError(f"tokenizer.path: the tokenizer of {path} has no {name}")
+    if (tokenizer("").input_ids[-1:] == [tokenizer.eos_token_id]) != append_eos:
+        must = "must end every text with it" if append_eos else "must not append it"
+        raise InputError(f"tokenizer.path: {tokenizer.eos_token}: the tokenizer of {path} {must} for this task")
+    return tokenizer
+
+
+def _load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
+    tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise InputError(f"{path} holds a {type(tokenizer).__name__}; it must be a fast tokenizer (tokenizer.json)")
     return tokenizer
 
 
 def _finish(
-    recipe: Recipe, folder: RunFolder, task: Any, fitted: FittedModel, tokenizer: PreTrainedTokenizerFast, command: str
+    recipe: Recipe[Any],
+    folder: RunFolder,
+    task: Task,
+    fitted: FittedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    command: str,
 ) -> None:
     """Scores the model on validation and test, and writes the model folder and its card."""
-    evaluation, outputs = {}, []
+    evaluation: dict[str, dict[str, Any]] = {}
+    outputs: list[str] = []
     for split in ("validation", "test"):
         evaluation[split], outputs = task.evaluate(fitted.model, split)
-        tqdm.write(f"{split}: {_one_line(evaluation[split])}")
+        say(f"{split}: {_one_line(evaluation[split])}")
     scores = json.dumps(evaluation, indent=2, ensure_ascii=False) + "\n"
-    folder.evaluation_path.mkdir(exist_ok=True)
-    replace_file(folder.evaluation_path / EVALUATION_FILE, scores)
     samples = task.samples(outputs)
-    for name, records in (("test.outputs", outputs), ("samples", samples)):
-        lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-        replace_file(folder.evaluation_path / f"{name}.jsonl", lines)
+
+    def write_evaluation(path: Path) -> None:
+        (path / EVALUATION_FILE).write_text(scores, encoding="utf-8")
+        for name, records in (("test.outputs", outputs), ("samples", samples)):
+            lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+            (path / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+
+    replace_folder(folder.evaluation_path, write_evaluation)
 
     curve = [(r["step"], r["validation"]["loss"]) for r in folder.metrics() if "validation" in r]
     is_built_in, is_local = recipe.data.dataset.startswith("built-in:"), Path(recipe.data.dataset).is_dir()
@@ -154,17 +198,30 @@ def _finish(
         samples=samples,
     )
 
-    def write(path: Path) -> None:
+    def write_model(path: Path) -> None:
         fitted.model.save_pretrained(path)
         tokenizer.save_pretrained(path)
         (path / EVALUATION_FILE).write_text(scores, encoding="utf-8")
         write_card(path, facts)
 
-    replace_folder(folder.model_path, write)
+    replace_folder(folder.model_path, write_model)
     if recipe.run.push_to_hub:
-        from ..hub import push  # the front door, which imports this package
+        _publish(folder.model_path, recipe.run.push_to_hub)
 
-        print(f"published: {push(folder.model_path, recipe.run.push_to_hub)}")
+
+def _publish(model_path: Path, repo_id: str) -> None:
+    from huggingface_hub.errors import HfHubHTTPError
+
+    from ..hub import push  # the front door, which imports this package
+
+    try:
+        address = push(model_path, repo_id)
+    except (HfHubHTTPError, OSError) as error:
+        raise InputError(
+            f"{model_path} is finished, and could not be uploaded to {repo_id}: {str(error).splitlines()[0]}; "
+            f"try again with: paperformer push {model_path} {repo_id}"
+        ) from error
+    say(f"published: {address}")
 
 
 def _one_line(scores: dict[str, Any]) -> str:

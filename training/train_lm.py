@@ -5,14 +5,13 @@ from pathlib import Path
 from ..configuration.configuration_lm import PaperformerLMConfig
 from .corpora import read_documents
 from .language_modeling import LanguageModelingTask
-from .recipe import TextData, parse_recipe, recipe_parser
+from .recipe import TextData, parse_recipe
 from .run import main, run
 
 
 def train_lm(arguments: list[str], command: str) -> Path:
     """Carries out a recipe for a decoder-only model; returns the finished model's folder."""
-    parser = recipe_parser(PaperformerLMConfig, TextData, prog="train_lm", description=__doc__)
-    recipe = parse_recipe(parser, arguments)
+    recipe = parse_recipe(arguments, PaperformerLMConfig, TextData, prog="train_lm", description=__doc__)
     documents = read_documents(recipe.data)
     return run(
         recipe,

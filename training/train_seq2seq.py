@@ -5,15 +5,14 @@ from pathlib import Path
 
 from ..configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from .corpora import read_pairs
-from .recipe import ParallelData, parse_recipe, recipe_parser
+from .recipe import ParallelData, parse_recipe
 from .run import main, run
 from .translation import TranslationTask
 
 
 def train_seq2seq(arguments: list[str], command: str) -> Path:
     """Carries out a recipe for an encoder-decoder; returns the finished model's folder."""
-    parser = recipe_parser(PaperformerSeq2SeqConfig, ParallelData, prog="train_seq2seq", description=__doc__)
-    recipe = parse_recipe(parser, arguments)
+    recipe = parse_recipe(arguments, PaperformerSeq2SeqConfig, ParallelData, prog="train_seq2seq", description=__doc__)
     pairs = read_pairs(recipe.data)
     return run(
         recipe,

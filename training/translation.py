@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import numpy as np
-from transformers import GenerationConfig, PreTrainedTokenizerFast
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from ..configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from ..modeling.modeling_seq2seq import PaperformerForConditionalGeneration
@@ -14,7 +14,10 @@ from .card import SplitFacts
 from .corpora import Pair
 from .evaluation import loss_per_token, translate, translation_scores
 from .input_error import InputError
-from .recipe import Recipe
+from .progress import ProgressBar
+from .recipe import ParallelData, Recipe
+
+PAIRS_AT_ONCE = 10_000  # between two looks at the progress bar
 
 
 class TranslationTask:
@@ -26,7 +29,7 @@ class TranslationTask:
         tokenizer: a tokenizer that ends every text with `</s>`.
     """
 
-    def __init__(self, recipe: Recipe, pairs: dict[str, list[Pair]], tokenizer: PreTrainedTokenizerFast):
+    def __init__(self, recipe: Recipe[ParallelData], pairs: dict[str, list[Pair]], tokenizer: PreTrainedTokenizerFast):
         self.recipe, self.tokenizer = recipe, tokenizer
         self.max_length = recipe.data.max_length
         self.pairs = dict(pairs)
@@ -39,8 +42,11 @@ class TranslationTask:
             raise InputError(f"data.max_length is {self.max_length} tokens; every training pair is longer")
 
     def _encode(self, pairs: list[Pair]) -> list[tuple[list[int], list[int]]]:
-        sources, targets = zip(*pairs, strict=True)
-        return list(zip(self.tokenizer(sources).input_ids, self.tokenizer(targets).input_ids, strict=True))
+        encoded: list[tuple[list[int], list[int]]] = []
+        for first in ProgressBar(range(0, len(pairs), PAIRS_AT_ONCE), desc="tokenize", unit=" batch"):
+            sources, targets = zip(*pairs[first : first + PAIRS_AT_ONCE], strict=True)
+            encoded += zip(self.tokenizer(sources).input_ids, self.tokenizer(targets).input_ids, strict=True)
+        return encoded
 
     def build_model(self) -> PaperformerForConditionalGeneration:
         tokenizer = self.tokenizer
@@ -92,14 +98,16 @@ class TranslationTask:
             "labels": pad(targets, -100),  # (B, T)
         }
 
-    def _loss(self, model: PaperformerForConditionalGeneration, split: str) -> dict[str, float | int]:
-        pairs = self._encode(self.pairs[split])
+    def _loss(self, model: PreTrainedModel, split: str) -> dict[str, float | int]:
+        """Loss on a whole split; what is longer than the model is made for is cut off."""
+        longest = model.config.max_position_embeddings
+        pairs = [(source[:longest], target[:longest]) for source, target in self._encode(self.pairs[split])]
         lengths = np.array([(len(source), len(target)) for source, target in pairs])
         budget = self.recipe.optimization.tokens_per_batch
         batches = token_budget_batches(lengths, budget, np.random.default_rng(0))
         return loss_per_token(model, (self._tensors([pairs[i] for i in batch]) for batch in batches))
 
-    def validate(self, model: PaperformerForConditionalGeneration) -> dict[str, float]:
+    def validate(self, model: PreTrainedModel) -> dict[str, float]:
         scores = {"loss": float(self._loss(model, "validation")["nats_per_token"])}
         if self.recipe.evaluation.select_by != "loss":
             sources, references = zip(*self.pairs["validation"], strict=True)
@@ -112,7 +120,7 @@ class TranslationTask:
             }
         return scores
 
-    def evaluate(self, model: PaperformerForConditionalGeneration, split: str) -> tuple[dict[str, Any], list[str]]:
+    def evaluate(self, model: PreTrainedModel, split: str) -> tuple[dict[str, Any], list[str]]:
         """Scores and translations of a whole split, by beam search."""
         started = time.perf_counter()
         options = self.recipe.evaluation

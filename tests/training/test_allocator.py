@@ -39,7 +39,9 @@ def setting_and_page_faults(**environment: str) -> tuple[bool, int]:
 
 @on_glibc
 def test_freed_blocks_are_used_again():
-    assert setting_and_page_faults() == (True, 0)
+    made, faults = setting_and_page_faults()
+    assert made
+    assert faults < 50  # 81,920 pages if taken anew
 
 
 @on_glibc

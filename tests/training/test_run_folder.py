@@ -1,0 +1,158 @@
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paperformer.training.input_error import InputError
+from paperformer.training.recipe import Recipe, RunOptions, TextData
+from paperformer.training.run_folder import RunFolder, replace_file, replace_folder
+
+Recipes = Callable[..., Recipe[TextData]]
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def put(text: str) -> Callable[[Path], Any]:
+    return lambda folder: (folder / "file").write_text(text)
+
+
+def started(recipe: Recipe[TextData]) -> RunFolder:
+    folder = RunFolder(recipe.run)
+    folder.check(recipe)
+    folder.create(recipe.yaml)
+    return folder
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), ZeroDivisionError()])
+def test_a_crash_while_writing_leaves_the_old_folder(tmp_path: Path, error: BaseException) -> None:
+    def crash(folder: Path) -> None:
+        put("new")(folder)
+        raise error
+
+    replace_folder(tmp_path / "folder", put("old"))
+    with pytest.raises(InputError if isinstance(error, OSError) else type(error)) as caught:
+        replace_folder(tmp_path / "folder", crash)
+    assert tree(tmp_path) == {"folder/file": "old"}
+    if isinstance(error, OSError):
+        assert str(caught.value) == f"cannot write {tmp_path / 'folder'}: No space left on device"
+
+
+def test_a_crash_before_the_renaming_leaves_the_old_folder_and_is_cleared_away(tmp_path: Path) -> None:
+    replace_folder(tmp_path / "folder", put("old"))
+    (tmp_path / "folder.partial").mkdir()
+    put("half")(tmp_path / "folder.partial")  # as a killed process leaves it
+    assert tree(tmp_path / "folder") == {"file": "old"}
+    replace_folder(tmp_path / "folder", put("new"))
+    assert tree(tmp_path) == {"folder/file": "new"}
+
+
+@pytest.mark.parametrize("message", ["I/O error: File too large (os error 27)", "fail at inline_container.cc:672"])
+def test_full_disks_as_safetensors_and_torch_report_them(tmp_path: Path, message: str) -> None:
+    def crash(folder: Path) -> None:
+        raise RuntimeError(message)
+
+    with pytest.raises(InputError, match=r"cannot write .*folder, perhaps because the disk is full"):
+        replace_folder(tmp_path / "folder", crash)
+    assert tree(tmp_path) == {}
+
+
+def test_replace_file(tmp_path: Path) -> None:
+    replace_file(tmp_path / "file", "old")
+    replace_file(tmp_path / "file", "new")
+    with pytest.raises(UnicodeEncodeError):
+        replace_file(tmp_path / "file", "half \ud800")
+    assert tree(tmp_path) == {"file": "new"}
+
+
+def test_checking_changes_nothing(lm_recipe: Recipes, tmp_path: Path) -> None:
+    recipe = lm_recipe(output_dir=tmp_path / "a" / "b")
+    RunFolder(recipe.run).check(recipe)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_run_is_neither_continued_nor_deleted_unasked(lm_recipe: Recipes) -> None:
+    folder = started(lm_recipe())
+    put("precious")(folder.path)
+    before = tree(folder.path)
+    with pytest.raises(InputError, match="the run .*tiny exists; give --resume, --overwrite or another --name"):
+        RunFolder(folder.options).check(lm_recipe())
+    overwriting = lm_recipe(overwrite=True)
+    RunFolder(overwriting.run).check(overwriting)
+    assert tree(folder.path) == before  # until everything else is checked as well
+    RunFolder(overwriting.run).create(overwriting.yaml)
+    assert tree(folder.path) == {"recipe.yaml": overwriting.yaml}
+
+
+def test_a_folder_that_is_no_run_is_left_alone(lm_recipe: Recipes) -> None:
+    recipe = lm_recipe(overwrite=True)
+    path = RunFolder(recipe.run).path
+    path.mkdir(parents=True)
+    put("thesis")(path)
+    with pytest.raises(InputError, match="exists and is not a run"):
+        RunFolder(recipe.run).check(recipe)
+    shutil.rmtree(path)
+    path.write_text("a file")
+    with pytest.raises(InputError, match="is a file; it must be a folder"):
+        RunFolder(recipe.run).check(recipe)
+
+
+def test_an_output_folder_that_cannot_be_written(lm_recipe: Recipes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    recipe = lm_recipe(output_dir=tmp_path / "file" / "runs")
+    with pytest.raises(InputError, match="cannot write .*file.*: Not a directory"):
+        RunFolder(recipe.run).check(recipe)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model__hidden_size": 32}, "was begun with model.hidden_size 16, and this recipe has 32"),
+        ({"model__norm_position": "pre"}, "was begun with model.norm_position"),
+        ({"tokenizer__vocab_size": 320}, "was begun with tokenizer.vocab_size 300, and this recipe has 320"),
+    ],
+)
+def test_a_run_is_not_resumed_with_another_model(lm_recipe: Recipes, change: dict[str, Any], message: str) -> None:
+    folder = started(lm_recipe(model__norm_position="post"))
+    before = tree(folder.path)
+    recipe = lm_recipe(**{"resume": True, "model__norm_position": "post"} | change)
+    with pytest.raises(InputError, match=message):
+        RunFolder(recipe.run).check(recipe)
+    assert tree(folder.path) == before
+
+
+def test_a_run_is_resumed_with_other_training(lm_recipe: Recipes) -> None:
+    started(lm_recipe())
+    folder = started(lm_recipe(resume=True, model__dropout=0.3, optimization__max_steps=99))
+    assert "max_steps: 99" in folder.recipe_path.read_text()
+
+
+def test_checkpoints_are_kept_as_asked_and_sorted_by_step(tmp_path: Path) -> None:
+    folder = RunFolder(RunOptions(name="x", output_dir=str(tmp_path)))
+    for step in (5, 10, 100):
+        folder.save_checkpoint(step, put(str(step)), keep={5, 10})
+    (folder.checkpoints_path / "step-7.partial").mkdir()
+    assert [step for step, _ in folder.checkpoints()] == [5, 10, 100]
+    folder.save_checkpoint(105, put("105"), keep={10})
+    assert [step for step, _ in folder.checkpoints()] == [10, 105]
+    folder.create("name: x\n")
+    assert sorted(path.name for path in folder.checkpoints_path.iterdir()) == ["step-10", "step-105"]
+
+
+def test_half_a_line_of_metrics_is_ignored(tmp_path: Path) -> None:
+    folder = RunFolder(RunOptions(name="x", output_dir=str(tmp_path)))
+    assert folder.metrics() == []
+    folder.create("name: x\n")
+    for step in (1, 2, 3):
+        folder.log({"step": step})
+    with folder.metrics_path.open("a") as file:
+        file.write('{"step": 4, "lo')
+    assert folder.metrics() == [{"step": 1}, {"step": 2}, {"step": 3}]
+    folder.forget_metrics_after(2)
+    folder.log({"step": 3, "again": True})
+    lines = folder.metrics_path.read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"step": 1}, {"step": 2}, {"step": 3, "again": True}]

@@ -1,5 +1,7 @@
 """Configuration of the encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017)."""
 
+from typing import Any
+
 from huggingface_hub.dataclasses import strict
 
 from .configuration_transformer import TransformerConfig
@@ -54,6 +56,11 @@ class PaperformerSeq2SeqConfig(TransformerConfig):
     """The token from which the decoder starts: `<s>`."""
 
     is_encoder_decoder: bool = True
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if "n_layers" in kwargs:  # the paper's N is the depth of both stacks
+            self.decoder_layers = kwargs["n_layers"]
+        super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
         super().validate_architecture()

@@ -248,7 +248,11 @@ class PaperformerSeq2SeqModel(PaperformerSeq2SeqPreTrainedModel):
         """
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
-                input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                return_dict=True,
+                **kwargs,
             )
         if not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs[:3])
@@ -261,6 +265,7 @@ class PaperformerSeq2SeqModel(PaperformerSeq2SeqPreTrainedModel):
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            return_dict=True,
             **kwargs,
         )
         return Seq2SeqModelOutput(
@@ -345,6 +350,7 @@ class PaperformerForConditionalGeneration(PaperformerSeq2SeqPreTrainedModel, Gen
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            return_dict=True,
             **kwargs,
         )
         hidden_states = outputs.last_hidden_state

@@ -57,7 +57,14 @@ def tokenizer(
     print(f"{len(trained):,} tokens: {output}")
 
 
-def evaluate(model: str, source: str, reference: str, num_beams: int = 5, length_penalty: float = 1.0) -> None:
+def evaluate(
+    model: str,
+    source: str,
+    reference: str,
+    num_beams: int = 5,
+    length_penalty: float = 1.0,
+    metrics: list[str] | None = None,
+) -> None:
     """Translate a file and score the translations against references: sacreBLEU and chrF with signatures, exact match.
 
     Args:
@@ -66,6 +73,8 @@ def evaluate(model: str, source: str, reference: str, num_beams: int = 5, length
         reference: File of reference translations, line by line those of the source; raw text.
         num_beams: Beam size.
         length_penalty: Exponent of the length by which a beam's score is divided.
+        metrics: More metrics of the evaluate library, by their names on the Hub or the paths of metric scripts.
+            Example: '[meteor,ter]'.
     """
     import json
 
@@ -75,6 +84,7 @@ def evaluate(model: str, source: str, reference: str, num_beams: int = 5, length
 
     _require(num_beams >= 1, f"--num_beams is {num_beams}; it must be at least 1")
     sources, references = zip(*read_parallel(Path(source), Path(reference)), strict=True)
+    more = {name: _load_metric(name) for name in metrics or []}
     loaded, loaded_tokenizer = _load(model, "translation")
     hypotheses = translate_texts(
         loaded,
@@ -84,7 +94,9 @@ def evaluate(model: str, source: str, reference: str, num_beams: int = 5, length
         length_penalty=length_penalty,
         max_length=_longest_input(loaded_tokenizer, loaded),
     )
-    print(json.dumps(translation_scores(hypotheses, references), indent=2))
+    scores = translation_scores(hypotheses, references)
+    scores |= {name: metric.compute(predictions=hypotheses, references=references) for name, metric in more.items()}
+    print(json.dumps(scores, indent=2, default=float))
 
 
 def translate(model: str, input: str = "-", num_beams: int = 5, length_penalty: float = 1.0) -> None:  # noqa: A002
@@ -251,8 +263,10 @@ def _call(function: Callable[..., None], arguments: list[str]) -> None:
 
     from .training.input_error import one_line_errors
     from .training.recipe import spell_out_flags
+    from .training.recipe_file import explain
 
-    flags = {f"--{name}" for name, p in inspect.signature(function).parameters.items() if p.annotation is bool}
+    fields = {name: parameter.annotation for name, parameter in inspect.signature(function).parameters.items()}
+    flags = {f"--{name}" for name, annotation in fields.items() if annotation is bool}
     parser = ArgumentParser(
         prog=f"paperformer {function.__name__}", description=_summary(function), exit_on_error=False, allow_abbrev=False
     )
@@ -260,8 +274,8 @@ def _call(function: Callable[..., None], arguments: list[str]) -> None:
     try:
         options: dict[str, Any] = vars(parser.parse_args(spell_out_flags(arguments, flags)))
     except (argparse.ArgumentError, ValueError) as error:
-        reason = " ".join(str(error).split()).replace('Parser key "', '"')
-        _stop(f"{reason} (paperformer {function.__name__} --help explains the options)")
+        reason = error if "are required" in str(error) else explain(error, arguments, [], fields)
+        _stop(" ".join(f"{reason} (paperformer {function.__name__} --help)".split()))
     with one_line_errors():
         function(**options)
 
@@ -295,6 +309,18 @@ def _load(model: str, task: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerB
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"{model} is no {task} model that can be loaded: {reason}") from error
     return loaded.eval(), loaded_tokenizer
+
+
+def _load_metric(name: str) -> Any:
+    """A metric of the evaluate library; its own are scripts on the Hub, so most need the network once."""
+    from evaluate import load
+
+    from .training.input_error import InputError
+
+    try:
+        return load(name)
+    except (OSError, ImportError, ValueError) as error:
+        raise InputError(f"--metrics: {name} cannot be loaded: {str(error).strip().splitlines()[0]}") from error
 
 
 def _longest_input(tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel") -> int:

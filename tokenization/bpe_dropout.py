@@ -50,8 +50,7 @@ def encode_with_bpe_dropout(
         raise ValueError(f"BPE-dropout needs a BPE tokenizer, and this tokenizer's model is {model['type']}")
     vocab: dict[str, int] = model["vocab"]
     merges: Merges = {
-        (vocab[left], vocab[right]): (rank, vocab[left + right])
-        for rank, (left, right) in enumerate(model["merges"])
+        (vocab[left], vocab[right]): (rank, vocab[left + right]) for rank, (left, right) in enumerate(model["merges"])
     }
     suffix: list[int] = tokenizer("").input_ids  # </s>, if the tokenizer appends one
     random = Random(seed)

@@ -1,9 +1,10 @@
 """One setting of the C library's memory allocator that makes training on a processor faster.
 
-glibc asks the operating system for every block of more than 32 MB (for fewer at first) and hands it back when it
-is freed. So each step takes the same large blocks anew, and the kernel clears them page by page: up to a third of
-the time of a step that holds full logits, and a few per cent where the loss is chunked (see
-`benchmarks/results/training_speed.md`). Told to keep freed memory, the process grows to its peak once.
+glibc asks the operating system for every large block (from 128 KB to 32 MB, as it goes along) and hands it back when it
+is freed. So each step takes the same blocks anew, and the kernel clears them page by page: a quarter to a half of the
+time of a step that holds full logits, as models of transformers do, and little of one with the chunked loss (see
+`benchmarks/results/training_speed.md`). Told to keep what is freed, the process grows to its peak once. The price is
+that peak: memory that training has used does not go back to the system before the process ends.
 """
 
 import ctypes

@@ -189,9 +189,7 @@ def compact_numbers(source: Locale, target: Locale) -> Draw | None:
         return [say(form[0], digits * 10 ** form[1], locale) for digits in (10, 12, 20, 50)]
 
     available = [
-        length
-        for length in LENGTHS
-        if all(length in locale.compact_decimal_formats for locale in (source, target))
+        length for length in LENGTHS if all(length in locale.compact_decimal_formats for locale in (source, target))
     ]
     forms = [(length, exponent) for length in available for exponent in range(3, 13)]
     # Without a word in it ("12.000" is German for 12K), the source would not tell that the target has one.
@@ -297,9 +295,7 @@ def name_lists(source: Locale, target: Locale) -> Draw | None:
 
     def examples(style: ListStyle, locale: Locale) -> list[str]:
         known = style in locale.list_patterns
-        return [
-            format_list(["A", "B", "C"][:length], style, locale=locale) if known else "" for length in (2, 3)
-        ]
+        return [format_list(["A", "B", "C"][:length], style, locale=locale) if known else "" for length in (2, 3)]
 
     styles = _unambiguous(LIST_STYLES, examples, source, target)
 
@@ -395,9 +391,7 @@ def expression_pairs(
     rng = Random(seed)
     names = {say(source): say(target) for family in name_families(source, target) for say in family}
     if pairs < len(names):
-        raise ValueError(
-            f"pairs={pairs} is too small for the {len(names)} names, all of which are training pairs"
-        )
+        raise ValueError(f"pairs={pairs} is too small for the {len(names)} names, all of which are training pairs")
     translations = _draw_translations(names, pairs + validation + test, expressions(source, target, rng))
     groups = _groups_that_share_a_target(translations)
     rng.shuffle(groups)
@@ -437,9 +431,7 @@ def parse_locale(identifier: str) -> Locale:
     except (ValueError, UnknownLocaleError) as error:
         near = get_close_matches(identifier.replace("-", "_"), locale_identifiers(), n=3, cutoff=0.5)
         hint = f"; the nearest are {', '.join(map(repr, near))}" if near else ""
-        raise ValueError(
-            f"CLDR has no locale {identifier!r}{hint} (written like 'en', 'de' or 'pt_BR')"
-        ) from error
+        raise ValueError(f"CLDR has no locale {identifier!r}{hint} (written like 'en', 'de' or 'pt_BR')") from error
 
 
 def _draw_translations(names: dict[str, str], total: int, drawn: Iterable[Expression]) -> dict[str, str]:
@@ -507,9 +499,7 @@ def _date_forms(source: Locale, target: Locale, styles: Sequence[str]) -> list[t
         return [_say_date(datetime(2007, month, day), style, locale) for day in (3, 26)]
 
     in_both = [style for style in styles if available(style, source) and available(style, target)]
-    return _unambiguous(
-        [(style, month) for style in in_both for month in range(1, 13)], examples, source, target
-    )
+    return _unambiguous([(style, month) for style in in_both for month in range(1, 13)], examples, source, target)
 
 
 def _unit_forms(source: Locale, target: Locale, units: Sequence[str]) -> list[tuple[str, Length]]:

@@ -27,6 +27,7 @@ from .batching import Batch, BatchStream
 from .card import SplitFacts
 from .cpu_attention import SDPA_FLOAT32
 from .evaluation import count_labels
+from .hardware import describe_hardware
 from .input_error import InputError
 from .progress import ProgressBar, is_first_process, say
 from .recipe import EvaluationOptions, Optimization, Recipe
@@ -113,6 +114,9 @@ def fit(task: Task, recipe: Recipe[Any], folder: RunFolder, accelerator: Acceler
                 f"optimization.max_steps is {options.max_steps}; it must be greater, as the run {folder.path} "
                 f"is at step {progress.step} already"
             )
+
+    if accelerator.is_main_process and progress.step < options.max_steps:
+        folder.log({"step": progress.step, "hardware": describe_hardware()})
 
     batches, log = iter(stream), _StepLog(accelerator, folder, options.max_steps, progress)
     with log, _StopRequest() as stop:

@@ -107,7 +107,8 @@ class LanguageModelingTask:
         for line in lines[: min(3, self.recipe.evaluation.samples)]:
             ids = self.tokenizer(line).input_ids
             most = max(1, self.recipe.data.context_length // 2 - 1)  # and `<s>`
-            prompts.append(line if len(ids) <= most else self.tokenizer.batch_decode([ids[:most]])[0])
+            # A cut inside a character leaves the sign for undecodable bytes at the end.
+            prompts.append(line if len(ids) <= most else self.tokenizer.batch_decode([ids[:most]])[0].rstrip("\ufffd"))
         return prompts
 
     def _continue(self, model: PreTrainedModel, prompts: list[str]) -> list[str]:

@@ -114,7 +114,7 @@ def wrong_value(name: str, value: str, arguments: list[str], files: list[RecipeF
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else "; --help lists all fields"
+    return f"; did you mean {near[0]}?" if near else "; --help lists them all"
 
 
 def _describe(hint: Any) -> str:

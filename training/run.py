@@ -2,8 +2,6 @@
 
 import json
 import logging
-import os
-import platform
 import shlex
 import sys
 from collections.abc import Callable, Iterable
@@ -11,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from accelerate import Accelerator
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -137,8 +134,8 @@ def _given_tokenizer(path: Path, *, append_eos: bool) -> PreTrainedTokenizerFast
         if getattr(tokenizer, name) is None:
             raise InputError(f"tokenizer.path: the tokenizer of {path} has no {name}")
     if (tokenizer("").input_ids[-1:] == [tokenizer.eos_token_id]) != append_eos:
-        must = "must end every text with it" if append_eos else "must not append it"
-        raise InputError(f"tokenizer.path: {tokenizer.eos_token}: the tokenizer of {path} {must} for this task")
+        must = "must end every text with" if append_eos else "must not end texts with"
+        raise InputError(f"tokenizer.path: the tokenizer of {path} {must} {tokenizer.eos_token} for this task")
     return tokenizer
 
 
@@ -175,13 +172,13 @@ def _finish(
     replace_folder(folder.evaluation_path, write_evaluation)
 
     curve = [(r["step"], r["validation"]["loss"]) for r in folder.metrics() if "validation" in r]
-    is_built_in, is_local = recipe.data.dataset.startswith("built-in:"), Path(recipe.data.dataset).is_dir()
+    is_on_hub = not recipe.data.dataset.startswith("built-in:") and not Path(recipe.data.dataset).is_dir()
     data = vars(recipe.data)
     facts = ModelCardFacts(
         name=recipe.run.name,
         task=evaluation["test"]["task"],
-        dataset=Path(recipe.data.dataset).resolve().name if is_local else recipe.data.dataset.removeprefix("built-in:"),
-        hub_dataset=None if is_local or is_built_in else recipe.data.dataset,
+        dataset=_title(recipe.data.dataset),
+        hub_dataset=recipe.data.dataset if is_on_hub else None,
         splits=task.splits(),
         languages=[data[key] for key in ("source_language", "target_language", "language") if key in data],
         license=recipe.run.license,
@@ -190,7 +187,7 @@ def _finish(
         recipe=recipe.yaml,
         command=command,
         seed=recipe.run.seed,
-        hardware=describe_hardware(),
+        hardware=", then ".join(dict.fromkeys(r["hardware"] for r in folder.metrics() if "hardware" in r)),
         minutes=fitted.seconds / 60,
         versions={name: version(name) for name in ("paperformer", "torch", "transformers", "tokenizers", "sacrebleu")},
         validation_curve=curve,
@@ -234,16 +231,10 @@ def _one_line(scores: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def describe_hardware() -> str:
-    """The processor or the GPUs that this process computes on."""
-    if torch.cuda.is_available():
-        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
-    name = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        models = [
-            line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
-        ]
-        name = models[0] if models else name
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cores} cores of {name}"
+def _title(dataset: str) -> str:
+    """What a card calls the data."""
+    built_in = {
+        "built-in:cldr": "localised expressions of Unicode CLDR",
+        "built-in:shakespeare": "Shakespeare's plays",
+    }
+    return built_in.get(dataset) or (Path(dataset).resolve().name if Path(dataset).is_dir() else dataset)

@@ -51,3 +51,10 @@ def test_the_tensor_parallel_plan_names_real_modules():
     modules = {name.replace(".0.", ".*.") for name, _ in model.model.named_modules()}
     projections = {name for name in modules if name.endswith("_proj")}
     assert projections == PaperformerSeq2SeqConfig.base_model_tp_plan.keys()
+
+
+def test_n_layers_is_the_depth_of_both_stacks() -> None:
+    """N of the paper, section 3.1; each stack's own field still sets it apart."""
+    config = PaperformerSeq2SeqConfig(n_layers=3)
+    assert (config.encoder_layers, config.decoder_layers) == (3, 3)
+    assert PaperformerSeq2SeqConfig(encoder_layers=3).decoder_layers == 6

@@ -118,6 +118,7 @@ def test_a_finished_folder_is_left_by_the_main_process_only(make_model, monkeypa
     model = make_model()
     model.save_pretrained(tmp_path, is_main_process=False)
     assert finished == []
+    assert not (tmp_path / "config.json").exists()
     model.save_pretrained(tmp_path)
     assert finished == [(model, tmp_path)]
     monkeypatch.setattr(PaperformerPreTrainedModel, "finish_saved_folder", None)  # as in remote code
@@ -274,3 +275,15 @@ def test_no_setting_of_generation_hides_in_the_configuration(make_model, tmp_pat
     assert "num_beams" not in json.loads(Path(tmp_path / "config.json").read_text("utf-8"))
     loaded = type(model).from_pretrained(tmp_path).generation_config
     assert (loaded.num_beams, loaded.max_new_tokens, loaded.eos_token_id) == (4, 9, 2)
+
+
+@torch.no_grad()
+def test_a_configuration_may_ask_for_tuples(make_model):
+    model = make_model()
+    tokens = torch.randint(3, 50, (2, 5))
+    inputs = {"input_ids": tokens, "labels": tokens}
+    loss = model(**inputs).loss
+    model.config.return_dict = False
+    outputs = model(**inputs)
+    assert isinstance(outputs, tuple)
+    assert outputs[0] == loss

@@ -71,7 +71,7 @@ def test_missing_file_names_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "\n \n"])
 def test_empty_text(tmp_path: Path, text: str) -> None:
     write(tmp_path, train_txt=text, validation_txt="x", test_txt="x")
-    with pytest.raises(InputError, match="train.* is empty; it must have text"):
+    with pytest.raises(InputError, match=r"train.* is empty; it must have text"):
         read_documents(TextData(dataset=str(tmp_path)))
 
 
@@ -90,9 +90,9 @@ def test_folders_files_and_damaged_archives(tmp_path: Path) -> None:
     for name in ("cut.gz", "not.xz", "missing.txt"):
         with pytest.raises(InputError, match=f"{name} cannot be read: ."):
             read_lines(tmp_path / name)
-    with pytest.raises(InputError, match="data.dataset is the file .*; it must be a folder"):
+    with pytest.raises(InputError, match=r"data.dataset is the file .*; it must be a folder"):
         pairs_of(tmp_path / "file")
-    with pytest.raises(InputError, match="data.dataset: there is no folder .*nowhere"):
+    with pytest.raises(InputError, match=r"data.dataset: there is no folder .*nowhere"):
         pairs_of(tmp_path / "nowhere")
 
 
@@ -101,7 +101,7 @@ def test_a_wrong_name_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError("no network\nand much more")
 
     monkeypatch.setattr("datasets.load_dataset", refuse)
-    with pytest.raises(InputError, match="no folder somebody/pears, and split train .* from the Hub: no network$"):
+    with pytest.raises(InputError, match=r"no folder somebody/pears, and split train .* from the Hub: no network$"):
         read_pairs(ParallelData(dataset="somebody/pears"))
 
 

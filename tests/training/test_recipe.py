@@ -134,23 +134,21 @@ def test_spell_out_flags() -> None:
         (LM + "optimisation: {}\n", "line 4: there is no field optimisation; did you mean optimization.*?"),
         (LM + "  dataset: twice\n", "line 4: data.dataset is given again; line 3 has it already"),
         (LM + "  max_length: 3\n", "line 4: there is no field data.max_length; "),  # of the other family
-        (LM + "model:\n  hiden_size: 3\n", "line 5: there is no field model.hiden_size; did you mean model.hidden_size?"),
+        (LM + "model:\n  hiden_size: 3\n", "line 5: there is no field model.hiden_size; did you mean model.hidden_s"),
         (LM + "model: {vocab_size: 3}\n", "line 4: there is no field model.vocab_size"),
         (LM + "seed: one\n", "line 4: seed is one; it must be an integer$"),
         (LM + "resume: maybe\n", "line 4: resume is maybe; it must be true or false"),
         (LM + "tokenizer:\n  vocab_size: 1.5\n", "line 5: tokenizer.vocab_size is 1.5; it must be an integer"),
         (LM + "model: {dropout: much}\n", "line 4: model.dropout is much; it must be a number$"),
         (LM + "model: {rope_parameters: 7}\n", "line 4: model.rope_parameters is 7; it must be a mapping or null"),
-        (LM + "model: {norm_type: batchnorm}\n", "line 4: model.norm_type is batchnorm; it must be layernorm or rmsnorm"),
+        (LM + "model: {norm_type: batchnorm}\n", "model.norm_type is batchnorm; it must be layernorm or rmsnorm"),
         (LM + "optimization: {max_steps: null}\n", "line 4: optimization.max_steps is null; it must be an integer"),
         (LM + "evaluation: {num_beams: [1]}\n", r"line 4: evaluation.num_beams is \[1\]; it must be an integer"),
         ("data: {dataset: x}\n", "recipe.yaml lacks name; write it in the recipe, or give --name$"),
         ("name: x\n", "recipe.yaml lacks data.dataset; write it"),
     ],
 )  # fmt: skip
-def test_a_bad_recipe_file(
-    content: str | bytes, message: str, written: Callable[[str | bytes], list[str]]
-) -> None:
+def test_a_bad_recipe_file(content: str | bytes, message: str, written: Callable[[str | bytes], list[str]]) -> None:
     with pytest.raises(InputError, match=message):
         parse(written(content))
 
@@ -167,7 +165,7 @@ def test_recipe_files_that_are_not_there(tmp_path: Path) -> None:
     [
         ([], "without --config RECIPE lacks name and data.dataset"),
         (["--config"], "--config: expected one argument"),
-        (["--bananas", "3"], "there is no option --bananas; --help lists all fields"),
+        (["--bananas", "3"], "there is no option --bananas; --help lists them all"),
         (["--optimization.max_step=3"], r"no option --optimization.max_step; did you mean --optimization.max_steps\?"),
         (["stray"], "'stray' belongs to no option; options are written --FIELD VALUE"),
         (["--seed", "x"], "--seed is x; it must be an integer"),

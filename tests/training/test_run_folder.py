@@ -79,7 +79,7 @@ def test_an_existing_run_is_neither_continued_nor_deleted_unasked(lm_recipe: Rec
     folder = started(lm_recipe())
     put("precious")(folder.path)
     before = tree(folder.path)
-    with pytest.raises(InputError, match="the run .*tiny exists; give --resume, --overwrite or another --name"):
+    with pytest.raises(InputError, match=r"the run .*tiny exists; give --resume, --overwrite or another --name"):
         RunFolder(folder.options).check(lm_recipe())
     overwriting = lm_recipe(overwrite=True)
     RunFolder(overwriting.run).check(overwriting)
@@ -104,7 +104,7 @@ def test_a_folder_that_is_no_run_is_left_alone(lm_recipe: Recipes) -> None:
 def test_an_output_folder_that_cannot_be_written(lm_recipe: Recipes, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     recipe = lm_recipe(output_dir=tmp_path / "file" / "runs")
-    with pytest.raises(InputError, match="cannot write .*file.*: Not a directory"):
+    with pytest.raises(InputError, match=r"cannot write .*file.*: Not a directory"):
         RunFolder(recipe.run).check(recipe)
 
 

@@ -45,9 +45,7 @@ def test_text_is_clean(texts: dict[str, str]) -> None:
     for title, text in texts.items():
         assert text.isascii(), title
         assert not re.search(r"[#*_\\\[\]<>]|\r|\t|  ", text), f"{title}: markup left over"
-        assert not re.search(r"^(ACT [IVX]+|SCENE|Exeunt\b|Exit\b)", text, re.MULTILINE), (
-            f"{title}: stage direction"
-        )
+        assert not re.search(r"^(ACT [IVX]+|SCENE|Exeunt\b|Exit\b)", text, re.MULTILINE), f"{title}: stage direction"
 
 
 @pytest.mark.parametrize(

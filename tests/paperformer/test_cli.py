@@ -1,0 +1,261 @@
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from paperformer import cli
+from paperformer.cli import COMMANDS, main
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that must end in one line on standard error and exit code 2; returns that line."""
+
+    def expect(*arguments: object) -> str:
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        assert stopped.value.code == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.startswith("error: ")
+        assert said.err.count("\n") == 1
+        return said.err.removeprefix("error: ").strip()
+
+    return expect
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Callable[..., Path]:
+    """Writes lines to a file of this name."""
+
+    def write(name: str, *content: str) -> Path:
+        path = tmp_path / name
+        path.write_text("".join(f"{line}\n" for line in content), "utf-8")
+        return path
+
+    return write
+
+
+def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["--help"], ["-h"]):
+        main(arguments)
+        shown = capsys.readouterr().out
+        for name in (*COMMANDS, "train"):
+            assert f"\n  {name} " in shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_explained(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([name, "--help"])
+    assert stopped.value.code in (0, None)
+    shown = " ".join(capsys.readouterr().out.split())
+    options = [option for option in COMMANDS[name].__annotations__ if option != "return"]
+    assert options
+    documentation = " ".join((COMMANDS[name].__doc__ or "").split())
+    for option in options:
+        explanation = documentation.split(f"{option}: ", 1)[1].split(".")[0]
+        assert explanation in shown
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--version"])
+    assert capsys.readouterr().out.count(".") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["translat"], "there is no command 'translat'; did you mean translate?"),
+        (["cook"], "there is no command 'cook'; paperformer --help lists the commands"),
+        (["train"], "the family of models is missing; say paperformer train seq2seq or paperformer train lm"),
+        (["train", "bert"], "'bert' is no family of models; say paperformer train seq2seq or paperformer train lm"),
+        (["train", "lm", "--bananas"], "there is no option --bananas; --help lists them all"),
+        (["translate"], "the following arguments are required: model"),
+        (["evaluate", "model"], "the following arguments are required: source, reference"),
+        (
+            ["translate", "model", "--beams", "3"],
+            "there is no option --beams; did you mean --num_beams? (paperformer translate --help)",
+        ),
+        (["translate", "model", "--num_beams", "many"], "--num_beams is many; it must be an integer"),
+        (["translate", "model", "--num_beams", "0"], "--num_beams is 0; it must be at least 1"),
+        (["evaluate", "m", "s", "r", "--num_beams", "0"], "--num_beams is 0; it must be at least 1"),
+        (["generate", "model", "x", "--top_p", "0"], "--top_p is 0.0; it must be greater than 0 and at most 1"),
+        (["generate", "model", "x", "--temperature", "-1"], "--temperature is -1.0; it must be at least 0"),
+        (["generate", "model", "x", "--max_new_tokens", "0"], "--max_new_tokens is 0; it must be at least 1"),
+        (["translate", "./nowhere", "--input", "/dev/null"], "there is no folder ./nowhere"),
+        (["push", "./nowhere", "me/x"], "nowhere is not a folder"),
+        (["tokenizer", "[./nowhere.txt]", "out"], "nowhere.txt cannot be read: No such file or directory"),
+    ],
+)
+def test_bad_command_lines(arguments: list[str], message: str, refused: Callable[..., str]) -> None:
+    assert message in refused(*arguments)
+
+
+def test_folders_that_are_no_models(refused: Callable[..., str], tmp_path: Path, lines: Callable[..., Path]) -> None:
+    source = lines("source", "a dog")
+    assert "source is a file; it must be a model's folder" in refused("translate", source, "--input", source)
+    assert "is no model's folder: no config.json" in refused("translate", tmp_path, "--input", source)
+    (tmp_path / "config.json").write_text("{}")
+    assert "is no translation model that can be loaded" in refused("translate", tmp_path, "--input", source)
+
+
+def test_a_model_of_another_kind(refused: Callable[..., str], lm: Any, seq2seq: Any) -> None:
+    assert "holds a paperformer-lm; this command needs a translation model" in refused(
+        "translate", lm.folder, "--input", "/dev/null"
+    )
+    assert "holds a paperformer-seq2seq; this command needs a text-generation model" in refused(
+        "generate", seq2seq.folder, "x"
+    )
+
+
+def test_damaged_weights(refused: Callable[..., str], lm: Any, tmp_path: Path) -> None:
+    shutil.copytree(lm.folder, tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"half")
+    assert "is no text-generation model that can be loaded: " in refused("generate", tmp_path / "model", "x")
+
+
+def test_translate_a_file_and_standard_input(
+    seq2seq: Any, lines: Callable[..., Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = lines("source", "A dog runs.", "", "Two men\u2028talk.", "  ")
+    main(["translate", str(seq2seq.folder), "--input", str(source), "--num_beams", "1"])
+    from_file = capsys.readouterr().out
+    assert from_file.count("\n") == 4
+    assert [bool(line) for line in from_file.split("\n")[:4]] == [True, False, True, False]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(source.read_bytes())))
+    main(["translate", str(seq2seq.folder), "--num_beams", "1"])
+    assert capsys.readouterr().out == from_file
+
+
+def test_standard_input_that_is_not_utf8_or_empty(
+    seq2seq: Any, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"fine\n\xff")))
+    assert "standard input, line 2: byte 0xff at column 1 is not UTF-8" in refused("translate", seq2seq.folder)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    main(["translate", str(seq2seq.folder)])
+    assert capsys.readouterr().out == ""
+
+
+def test_evaluate(
+    seq2seq: Any, lines: Callable[..., Path], capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
+    source, short = lines("source", "A dog runs.", "Two men talk."), lines("short", "Ein Hund.")
+    main(["translate", str(seq2seq.folder), "--input", str(source)])
+    reference = lines("reference", *capsys.readouterr().out.split("\n")[:2])
+    main(["evaluate", str(seq2seq.folder), str(source), str(reference)])
+    scores = json.loads(capsys.readouterr().out)
+    assert (scores["exact_match"], scores["sentences"]) == (100, 2)
+    assert scores["bleu"]["signature"].startswith("nrefs:1")
+    line = refused("evaluate", seq2seq.folder, source, short)
+    assert "source has 2 lines and " in line
+    assert "short has 1; line n of one must be the translation of line n of the other" in line
+    assert "empty is empty; it must have text" in refused("evaluate", seq2seq.folder, lines("empty"), lines("empty"))
+
+
+METRIC = """
+import datasets
+import evaluate
+
+
+class MeanLength(evaluate.Metric):
+    def _info(self):
+        text = datasets.Value("string")
+        features = datasets.Features({"predictions": text, "references": text})
+        return evaluate.MetricInfo(description="", citation="", features=features)
+
+    def _compute(self, predictions, references):
+        return {"characters": sum(map(len, predictions)) / len(predictions)}
+"""
+
+
+def test_evaluate_with_a_metric_of_the_evaluate_library(
+    seq2seq: Any, lines: Callable[..., Path], capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
+    source, script = lines("source", "A dog runs.", "Two men talk."), lines("mean_length.py", METRIC)
+    main(["translate", str(seq2seq.folder), "--input", str(source)])
+    outputs = capsys.readouterr().out.split("\n")[:2]
+    main(["evaluate", str(seq2seq.folder), str(source), str(source), "--metrics", f"[{script}]"])
+    assert json.loads(capsys.readouterr().out)[str(script)] == {"characters": sum(map(len, outputs)) / 2}
+    line = refused("evaluate", seq2seq.folder, source, source, "--metrics", "[/no/such/metric.py]")
+    assert line.startswith("--metrics: /no/such/metric.py cannot be loaded")
+
+
+def test_generate(lm: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def generated(*options: str) -> str:
+        main(["generate", str(lm.folder), "A dog", "--max_new_tokens", "9", *options])
+        return capsys.readouterr().out
+
+    assert generated().startswith("A dog")
+    assert generated("--seed", "1") == generated()
+    assert generated("--seed", "2") != generated()
+    assert generated("--temperature", "0", "--seed", "1") == generated("--temperature", "0", "--seed", "2")
+    main(["generate", str(lm.folder), "", "--max_new_tokens", "2"])
+
+
+def test_tokenizer(
+    lines: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
+    en, de, out = lines("en", *["a dog"] * 5), lines("de", *["ein Hund"] * 5), tmp_path / "out"
+    command = ["tokenizer", f"[{en},{de}]", out, "--vocab_size", "265"]
+    assert "vocab_size is 3, and must be at least 260" in refused(*command[:3], "--vocab_size", "3")
+    assert not out.exists()
+    main([str(argument) for argument in command])
+    assert capsys.readouterr().out == f"265 tokens: {out}\n"
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    assert tokenizer("a dog").input_ids[-1] == tokenizer.eos_token_id
+    assert "exists; give a new folder" in refused(*command)
+    assert "cannot write" in refused(*command[:2], en / "inside")
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_train_passes_its_arguments_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = []
+    monkeypatch.setattr("paperformer.training.run.main", lambda *arguments: calls.append(arguments))
+    main(["train", "seq2seq", "--config", "x", "--resume"])
+    main(["train", "lm", "--name", "y"])
+    assert [(script.__name__, module, rest) for script, module, rest in calls] == [
+        ("train_seq2seq", "paperformer.training.train_seq2seq", ["--config", "x", "--resume"]),
+        ("train_lm", "paperformer.training.train_lm", ["--name", "y"]),
+    ]
+    main(["train", "--help"])
+    assert "paperformer train seq2seq --help" in capsys.readouterr().out
+
+
+def test_push_and_what_the_hub_refuses(
+    lm: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
+    monkeypatch.setattr("paperformer.hub.push", lambda folder, repo_id, private: f"{repo_id} {private}")
+    main(["push", str(lm.folder), "me/tiny", "--private", "true"])
+    assert capsys.readouterr().out == "me/tiny True\n"
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise ConnectionError("no network\nat all")
+
+    monkeypatch.setattr("paperformer.hub.push", fail)
+    assert refused("push", lm.folder, "me/tiny") == "me/tiny: no network"
+
+
+def test_flags_need_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr("paperformer.quickstart.run_quickstart", lambda path, fast: calls.append((path, fast)))
+    main(["quickstart", "--fast"])
+    main(["quickstart", "--output_dir", "there"])
+    assert calls == [(Path("runs/quickstart"), True), (Path("there"), False)]
+
+
+def test_an_interruption_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_call", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        main(["push", "a", "b"])
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,295 @@
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+from paperformer import train_bpe
+from paperformer.training import engine
+from paperformer.training.language_modeling import LanguageModelingTask
+from paperformer.training.run import main
+from paperformer.training.train_lm import train_lm
+from paperformer.training.train_seq2seq import train_seq2seq
+
+SCRIPTS = {"seq2seq": train_seq2seq, "lm": train_lm}
+
+
+def run(family: str, options: dict[str, Any], *flags: str) -> Path:
+    arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    return main(SCRIPTS[family], f"paperformer.training.train_{family}", [*arguments, *flags])
+
+
+@pytest.fixture
+def options(seq2seq_options: dict[str, Any], lm_options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {"seq2seq": seq2seq_options, "lm": lm_options}
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs what must end in one line on standard error and exit code 2; returns that line."""
+
+    def expect(family: str, options: dict[str, Any], *flags: str) -> str:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            run(family, options, *flags)
+        assert stopped.value.code == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        *progress, line = said.err.splitlines()
+        assert line.startswith("error: ")
+        assert set(progress) <= {"training a tokenizer of 300 entries"}
+        return line.removeprefix("error: ")
+
+    return expect
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+SCORES = {
+    "seq2seq": {"task", "split", "decoding", "bleu", "chrf", "exact_match", "sentences", "loss", "seconds"},
+    "lm": {"task", "split", "loss", "word_perplexity", "words", "bits_per_byte", "bytes", "seconds"},
+}
+
+
+@pytest.mark.parametrize("family", SCRIPTS)
+def test_a_run_from_text_to_a_finished_model(
+    family: str, options: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model_path = run(family, options[family], "--license", "mit")
+    said = capsys.readouterr()
+    assert said.out == f"model: {model_path}\n"
+    assert "\r" not in said.err  # standard error is no terminal here
+    for expected in ("step 3: validation loss", "step 6: validation loss", "weights: step", "test: "):
+        assert expected in said.err
+
+    folder = tmp_path / "runs" / "tiny"
+    assert model_path == folder / "model"
+    assert {path.name for path in folder.iterdir()} == {
+        "recipe.yaml", "tokenizer", "metrics.jsonl", "checkpoints", "evaluation", "model",
+    }  # fmt: skip
+    assert not list(tmp_path.rglob("*.partial"))
+    evaluation = json.loads((folder / "evaluation" / "evaluation.json").read_text("utf-8"))
+    assert evaluation.keys() == {"validation", "test"}
+    for split, scores in evaluation.items():
+        assert scores.keys() == SCORES[family]
+        assert scores["split"] == split
+        assert scores["loss"].keys() == {"nats_per_token", "tokens"}
+    outputs = (folder / "evaluation" / "test.outputs.jsonl").read_text("utf-8").splitlines()
+    assert len(outputs) == (5 if family == "seq2seq" else 2)
+    assert len((folder / "evaluation" / "samples.jsonl").read_text("utf-8").splitlines()) == 2
+
+    card = (model_path / "README.md").read_text("utf-8")
+    assert card.startswith("---\n")
+    assert "license: mit" in card
+    assert f"accelerate launch -m paperformer.training.train_{family} --tokenizer.vocab_size" in card
+    assert json.loads((model_path / "evaluation.json").read_text("utf-8")) == evaluation
+    auto_class = AutoModelForSeq2SeqLM if family == "seq2seq" else AutoModelForCausalLM
+    model = auto_class.from_pretrained(model_path).eval()
+    tokenizer = AutoTokenizer.from_pretrained(model_path)
+    assert model.config.use_cache
+    assert model.config.vocab_size == len(tokenizer)
+    assert model.generate(**tokenizer(["A dog"], return_tensors="pt"), max_new_tokens=3).shape[0] == 1
+
+
+def test_a_recipe_is_carried_out_again_from_the_run_s_folder(
+    options: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    run("lm", options["lm"])
+    first = tmp_path / "runs" / "tiny"
+    main(train_lm, "m", ["--config", str(first / "recipe.yaml"), "--name", "again"])
+    second = tmp_path / "runs" / "again"
+    recipes = [yaml.safe_load((folder / "recipe.yaml").read_text()) for folder in (first, second)]
+    assert recipes[1] == recipes[0] | {"name": "again"}
+    weights = "model/model.safetensors"
+    assert (first / weights).read_bytes() == (second / weights).read_bytes()
+
+
+def test_interrupted_and_resumed(
+    options: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, calls = engine._train_step, iter(range(1, 100))
+
+    def step_and_interrupt(*arguments: Any) -> None:
+        if next(calls) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        step(*arguments)
+
+    monkeypatch.setattr(engine, "_train_step", step_and_interrupt)
+    with pytest.raises(SystemExit) as stopped:
+        run("lm", options["lm"])
+    assert stopped.value.code == 130
+    assert "stopped after step 2; its state is saved, go on with --resume" in capsys.readouterr().err
+    run("lm", options["lm"], "--resume")
+    assert "resumed from " in capsys.readouterr().err
+
+
+def test_divergence_ends_in_one_line(
+    options: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collate = LanguageModelingTask.build_model
+
+    def poisoned(task: LanguageModelingTask) -> Any:
+        model = collate(task)
+        with torch.no_grad():
+            model.get_parameter("model.layers.0.self_attn.q_proj.weight").fill_(float("nan"))
+        return model
+
+    monkeypatch.setattr(LanguageModelingTask, "build_model", poisoned)
+    with pytest.raises(SystemExit) as stopped:
+        run("lm", options["lm"])
+    assert stopped.value.code == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("error: the gradient of ")
+    assert "learning_rate" in line
+
+
+def change_data(options: dict[str, Any], tmp_path: Path, **files: bytes | None) -> dict[str, Any]:
+    """The options with a copy of the data in which train_en=b"x" has replaced train.en, or None has deleted it."""
+    data = tmp_path / "changed"
+    shutil.copytree(options["data.dataset"], data)
+    for name, content in files.items():
+        path = data / name.replace("_", ".")
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+    return options | {"data.dataset": data}
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"train_en": None}, "train.en (nor .gz"),
+        ({"test_de": b"one line\n"}, "test.de has 1; line n of one must be the translation of line n of the other"),
+        ({"train_en": b"", "train_de": b""}, "train.en is empty"),
+        ({"validation_de": b"fine\n\xff\n"}, "validation.de, line 2: byte 0xff at column 1 is not UTF-8"),
+    ],
+)
+def test_bad_data_makes_no_folder(
+    files: dict[str, bytes | None],
+    message: str,
+    options: dict[str, dict[str, Any]],
+    refused: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    assert message in refused("seq2seq", change_data(options["seq2seq"], tmp_path, **files))
+    assert not (tmp_path / "runs").exists()
+
+
+TOO_LONG = {
+    "data.context_length": 3000,
+    "optimization.tokens_per_batch": 3000,
+    "model.max_position_embeddings": 3000,
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("lm", {"model.hidden_size": 15}, "model.hidden_size is 15; it must be a multiple of num_attention_heads (2)"),
+        ("lm", TOO_LONG, "tokens; it needs at least data.context_length (3,000)"),
+        ("lm", {"optimization.max_steps": 0}, "optimization.max_steps is 0; it must be at least 1"),
+        ("lm", {"data.dataset": "./nowhere"}, "data.dataset: there is no folder ./nowhere"),
+        ("lm", {"tokenizer.path": "./nowhere"}, "tokenizer.path: there is no tokenizer.json in nowhere"),
+        ("seq2seq", {"data.max_length": 2}, "data.max_length is 2 tokens; every training pair is longer"),
+        ("seq2seq", {"data.dataset": "built-in:cldr", "data.target_language": "xx"}, "CLDR has no locale 'xx'"),
+        ("seq2seq", {"data.target_language": "fr"}, "train.fr (nor .gz"),
+        ("seq2seq", {"config": "nowhere.yaml"}, "--config: there is no file nowhere.yaml"),
+    ],
+)
+def test_bad_options_make_no_folder_and_spoil_none(
+    family: str,
+    changes: dict[str, Any],
+    message: str,
+    options: dict[str, dict[str, Any]],
+    refused: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    changed = options[family] | changes
+    line = refused(family, changed)
+    assert message in line
+    assert not (tmp_path / "runs").exists()
+    existing = tmp_path / "runs" / "tiny"
+    existing.mkdir(parents=True)
+    (existing / "recipe.yaml").write_text("name: tiny\n")
+    for flag in ("--overwrite", "--resume"):
+        assert refused(family, changed, flag) == line
+        assert tree(existing) == {"recipe.yaml": b"name: tiny\n"}
+
+
+def test_an_existing_run_another_model_and_an_unwritable_folder(
+    options: dict[str, dict[str, Any]], refused: Callable[..., str], tmp_path: Path
+) -> None:
+    run("lm", options["lm"])
+    before = tree(tmp_path)
+    assert "exists; give --resume, --overwrite or another --name" in refused("lm", options["lm"])
+    wider = options["lm"] | {"model.hidden_size": 32}
+    assert "begun with model.hidden_size 16, and this recipe has 32" in refused("lm", wider, "--resume")
+    assert "resume and overwrite are both true" in refused("lm", wider, "--resume", "--overwrite")
+    inside_a_file = options["lm"] | {"output_dir": tmp_path / "runs" / "tiny" / "recipe.yaml"}
+    assert "Not a directory" in refused("lm", inside_a_file)
+    assert tree(tmp_path) == before
+
+
+def test_a_full_disk(
+    options: dict[str, dict[str, Any]], refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def save_pretrained(self: Any, path: Path) -> None:
+        (path / "model.safetensors").write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("paperformer.PaperformerForCausalLM.save_pretrained", save_pretrained)
+    arguments = [word for name, value in options["lm"].items() for word in (f"--{name}", str(value))]
+    with pytest.raises(SystemExit) as stopped:
+        main(train_lm, "m", arguments)
+    assert stopped.value.code == 2
+    assert {path.name for path in (tmp_path / "runs" / "tiny").iterdir()} == {
+        "recipe.yaml", "tokenizer", "metrics.jsonl", "checkpoints", "evaluation",
+    }  # fmt: skip
+    monkeypatch.undo()
+    assert run("lm", options["lm"], "--resume").is_dir()
+
+
+def test_a_given_tokenizer(
+    options: dict[str, dict[str, Any]], refused: Callable[..., str], tmp_path: Path, text_folder: Path
+) -> None:
+    lines = (text_folder / "train.txt").read_text("utf-8").splitlines()
+    path = tmp_path / "mine"
+    train_bpe(lines, 290, append_eos=False).save_pretrained(path)
+    model_path = run("lm", options["lm"] | {"tokenizer.path": path})
+    assert len(AutoTokenizer.from_pretrained(model_path)) == 290
+    line = refused("seq2seq", options["seq2seq"] | {"tokenizer.path": path, "name": "other"})
+    assert line == f"tokenizer.path: the tokenizer of {path} must end every text with </s> for this task"
+    (path / "tokenizer.json").write_text("{")
+    assert "holds no tokenizer" in refused("lm", options["lm"] | {"tokenizer.path": path, "name": "other"})
+    assert not (tmp_path / "runs" / "other").exists()
+
+
+def test_publishing(
+    options: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    published = []
+
+    def push(folder: Path, repo_id: str) -> str:
+        published.append((folder, repo_id, (folder / "README.md").is_file()))
+        if repo_id == "me/offline":
+            raise ConnectionError("no network")
+        return f"https://hub/{repo_id}"
+
+    monkeypatch.setattr("paperformer.hub.push", push)
+    path = run("lm", options["lm"], "--push_to_hub", "me/tiny")
+    assert published == [(path, "me/tiny", True)]
+    assert "published: https://hub/me/tiny" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        run("lm", options["lm"], "--overwrite", "--push_to_hub", "me/offline")
+    assert stopped.value.code == 2
+    assert f"no network; try again with: paperformer push {path} me/offline" in capsys.readouterr().err
+    assert path.is_dir()

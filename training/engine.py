@@ -138,8 +138,17 @@ def fit(task: Task, recipe: Recipe[Any], folder: RunFolder, accelerator: Acceler
     if accelerator.is_main_process:
         weights = _choose_weights(task, model, folder, recipe.evaluation, progress)
     accelerator.wait_for_everyone()
-    # Without Accelerate's autocast: what is scored from here on is what a user will load.
-    return FittedModel(accelerator.unwrap_model(model, keep_fp32_wrapper=False), weights, progress.seconds)
+    return FittedModel(_without_autocast(model), weights, progress.seconds)
+
+
+def _without_autocast(model: PreTrainedModel) -> PreTrainedModel:
+    """Takes Accelerate's forward in mixed precision off the model: what is scored is what a user will load.
+
+    `unwrap_model(keep_fp32_wrapper=False)` would take off the decorators of the class's own forward as well.
+    """
+    for name in ("forward", "_original_forward"):
+        vars(model).pop(name, None)
+    return model
 
 
 def learning_rate_schedule(

@@ -37,6 +37,11 @@ def test_another_seed_shuffles_batches_and_equally_long_examples() -> None:
     assert set(map(frozenset, first)) != set(map(frozenset, second))
 
 
+def test_short_and_long_batches_are_mixed() -> None:
+    longest = [max(batch) for batch in batches_of([(n, n) for n in range(1, 60)], 100, 1)]
+    assert longest not in (sorted(longest), sorted(longest, reverse=True))
+
+
 def test_batches_hold_examples_of_similar_length() -> None:
     rng = np.random.default_rng(0)
     lengths = [(int(n), int(n)) for n in rng.integers(1, 100, 1000)]

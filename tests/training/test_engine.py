@@ -146,9 +146,13 @@ def test_a_run_that_crashed_before_its_first_checkpoint_is_resumed_from_the_star
     assert figures(folder) == figures(whole)
 
 
-def test_accumulated_batches_are_one_large_batch(lm_recipe: Recipes, train: Train) -> None:
+def test_accumulated_batches_are_one_large_batch(
+    lm_recipe: Recipes, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of unequal lengths: a mean of the batches' means would be something else."""
+    monkeypatch.setattr(engine, "LOG_EVERY", 1)
     rows = [[1, 5, 6, 7, 8, 9, 10, 11], [1, 20], [1, 30, 31], [1, 40, 41, 42, 43]]
+    fresh_models: list[PaperformerForCausalLM] = []
 
     def batches(*groups: list[list[int]]) -> Callable[[LanguageModelingTask], None]:
         def change(task: LanguageModelingTask) -> None:
@@ -158,17 +162,30 @@ def test_accumulated_batches_are_one_large_batch(lm_recipe: Recipes, train: Trai
                 "attention_mask": (pad(batch, -1) >= 0).long(),
                 "labels": pad(batch, -100),
             }
+            torch.manual_seed(1)
+            fresh_models.append(task.build_model().eval())
 
         return change
 
+    def losses_and_norms(folder: RunFolder) -> list[float]:
+        return [record[name] for record in folder.metrics() if "loss" in record for name in ("loss", "gradient_norm")]
+
     options = {"optimization__max_steps": 3, "model__dropout": 0, "optimization__warmup_steps": 0, "overwrite": True}
-    together, _ = train(lm_recipe(**options), change=batches(rows))
-    apart, _ = train(lm_recipe(**options, optimization__accumulation_steps=2), change=batches(rows[:1], rows[1:]))
-    alone, _ = train(lm_recipe(**options), change=batches(rows[:1]))
-    expected = together.model.state_dict()
+    together, folder = train(lm_recipe(**options), change=batches(rows))
+    expected = losses_and_norms(folder)
+    apart, folder = train(lm_recipe(**options, optimization__accumulation_steps=2), change=batches(rows[:1], rows[1:]))
+    assert losses_and_norms(folder) == pytest.approx(expected, rel=1e-4)
     for name, tensor in apart.model.state_dict().items():
-        torch.testing.assert_close(tensor, expected[name], rtol=1e-4, atol=1e-5)
-    assert any((tensor - expected[name]).abs().max() > 1e-3 for name, tensor in alone.model.state_dict().items())
+        torch.testing.assert_close(tensor, together.model.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+    with torch.no_grad():  # the first step's loss and gradient, computed row by row
+        nats = [fresh_models[0](torch.tensor([row]), labels=torch.tensor([row])).loss * (len(row) - 1) for row in rows]
+    assert expected[0] == pytest.approx(float(sum(nats)) / sum(len(row) - 1 for row in rows), rel=1e-5)
+    for row in rows:
+        loss = fresh_models[0](torch.tensor([row]), labels=torch.tensor([row])).loss * (len(row) - 1)
+        (loss / sum(len(row) - 1 for row in rows)).backward()
+    squares = [(p.grad.double() ** 2).sum() for p in fresh_models[0].parameters() if p.grad is not None]
+    assert expected[1] == pytest.approx(math.sqrt(sum(squares)), rel=1e-4)
 
 
 def test_the_gradient_is_clipped() -> None:

@@ -309,6 +309,7 @@ def test_bfloat16_learns_as_float32_does_and_keeps_float32_weights(lm_recipe: Re
         AcceleratorState._reset_state(reset_partial_state=True)
         ids = torch.tensor([[1, 2, 3]])
         assert fitted.model(input_ids=ids).logits.dtype == torch.float32
+        assert isinstance(fitted.model(input_ids=ids, return_dict=False), tuple)  # the class's own forward, whole
         with torch.no_grad():  # not under autocast any more: exactly what a user gets
             expected = PaperformerForCausalLM(fitted.model.config).eval()
             expected.load_state_dict(fitted.model.state_dict())

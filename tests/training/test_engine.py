@@ -146,6 +146,24 @@ def test_a_run_that_crashed_before_its_first_checkpoint_is_resumed_from_the_star
     assert figures(folder) == figures(whole)
 
 
+def test_a_run_that_crashed_after_a_checkpoint_repeats_what_was_lost(
+    lm_recipe: Recipes, train: Train, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(engine, "LOG_EVERY", 1)
+    _, whole = train(lm_recipe(output_dir=tmp_path / "whole"))
+
+    def crash(task: LanguageModelingTask) -> None:
+        batches = iter(range(1, 100))
+        collate = task.collate
+        # The fifth batch: the checkpoint is of step 3, the log has step 4 as well.
+        task.collate = lambda batch: collate(batch) if next(batches) < 5 else 1 / 0  # type: ignore
+
+    with pytest.raises(ZeroDivisionError):
+        train(lm_recipe(), change=crash)
+    _, folder = train(lm_recipe(resume=True))
+    assert figures(folder) == figures(whole)
+
+
 def test_accumulated_batches_are_one_large_batch(
     lm_recipe: Recipes, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +267,13 @@ def test_learning_rates_are_the_papers(schedule: str) -> None:
 
 
 POISONED = "model.layers.0.self_attn.o_proj.weight"
+
+
+def test_the_schedule_advances_once_a_step(lm_recipe: Recipes, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "LOG_EVERY", 1)
+    _, folder = train(lm_recipe(optimization__accumulation_steps=2))
+    logged = [record["learning_rate"] for record in folder.metrics() if "loss" in record]
+    assert logged == rates(schedule="inverse_sqrt", warmup_steps=4, max_steps=7, learning_rate=0.01)[1:]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

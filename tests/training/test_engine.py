@@ -169,7 +169,7 @@ def test_accumulated_batches_are_one_large_batch(
 ) -> None:
     """Of unequal lengths: a mean of the batches' means would be something else."""
     monkeypatch.setattr(engine, "LOG_EVERY", 1)
-    rows = [[1, 5, 6, 7, 8, 9, 10, 11], [1, 20], [1, 30, 31], [1, 40, 41, 42, 43]]
+    rows = [[1, 5, 6, 7, 8, 9, 10, 11], [1, 20], [1, 30, 31], [1, 40, 41, 42]]
     fresh_models: list[PaperformerForCausalLM] = []
 
     def batches(*groups: list[list[int]]) -> Callable[[LanguageModelingTask], None]:

@@ -49,6 +49,14 @@ def test_a_log_file_gets_a_line_at_intervals(monkeypatch: pytest.MonkeyPatch) ->
     assert bars[-1].startswith("train: 100/100 (100%), ")
 
 
+def test_what_is_not_left_standing_ends_without_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = io.StringIO()
+    monkeypatch.setattr("sys.stderr", log)
+    work(100, leave=False)
+    assert "train: " in log.getvalue()
+    assert "train: 100/100" not in log.getvalue()
+
+
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)

@@ -132,6 +132,23 @@ def test_interrupted_and_resumed(
     assert "resumed from " in capsys.readouterr().err
 
 
+def test_interrupted_before_training(
+    options: dict[str, dict[str, Any]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("paperformer.training.run.train_bpe", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        run("lm", options["lm"])
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err.splitlines()[-1].startswith("interrupted; ")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_divergence_ends_in_one_line(
     options: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

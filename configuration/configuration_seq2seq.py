@@ -1,6 +1,6 @@
 """Configuration of the encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017)."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 
@@ -25,15 +25,31 @@ class PaperformerSeq2SeqConfig(TransformerConfig):
         "num_hidden_layers": "encoder_layers",
         "n_layers": "encoder_layers",
     }
-    base_model_tp_plan = {
-        f"{stack}.layers.*.{projection}": style
-        for stack, attentions in (("encoder", ("self_attn",)), ("decoder", ("self_attn", "cross_attn")))
-        for projection, style in (
-            *((f"{attention}.{name}_proj", "colwise") for attention in attentions for name in "qkv"),
-            *((f"{attention}.o_proj", "rowwise") for attention in attentions),
-            ("mlp.up_proj", "colwise"),
-            ("mlp.down_proj", "rowwise"),
-        )
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "transformer-base": {},  # about 65 million parameters with 37,000 subwords (Vaswani et al. 2017, table 3)
+        "transformer-big": {  # 213 million (table 3)
+            "hidden_size": 1024,
+            "intermediate_size": 4096,
+            "num_attention_heads": 16,
+            "dropout": 0.3,
+        },
+        "transformer-iwslt": {  # for 100,000 to 200,000 sentence pairs, as fairseq's recipe for IWSLT'14
+            "vocab_size": 10_000,
+            "intermediate_size": 1024,
+            "num_attention_heads": 4,
+            "dropout": 0.3,
+        },
+        "transformer-tiny": {  # for tens of thousands of sentence pairs, and for trying things out on a processor
+            "vocab_size": 8_000,
+            "hidden_size": 128,
+            "intermediate_size": 256,
+            "num_attention_heads": 4,
+            "encoder_layers": 4,
+            "decoder_layers": 4,
+            "norm_position": "pre",
+            "dropout": 0.3,
+        },
     }
 
     vocab_size: int = 37_000
@@ -56,6 +72,11 @@ class PaperformerSeq2SeqConfig(TransformerConfig):
     """The token from which the decoder starts: `<s>`."""
 
     is_encoder_decoder: bool = True
+
+    @property
+    def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
+        encoder = self._block_tp_plan("encoder.layers.*", "self_attn")
+        return encoder | self._block_tp_plan("decoder.layers.*", "self_attn", "cross_attn")
 
     def __post_init__(self, **kwargs: Any) -> None:
         if "n_layers" in kwargs:  # the paper's N is the depth of both stacks

@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from .norms import build_norm
 from .positions import Rotation, rotate
 
 
@@ -22,6 +23,7 @@ def eager_attention(
     attention_mask: torch.Tensor | None,
     scaling: float,
     dropout: float = 0.0,
+    position_bias: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Scaled dot-product attention as written: softmax(Q K^T / sqrt(D) + mask) V (Vaswani et al. 2017, equation 1).
@@ -33,6 +35,7 @@ def eager_attention(
         query: (B, H, T, D).
         key, value: (B, G, S, D); each of the G heads serves H/G query heads.
         attention_mask: added to the scores, (B, 1, T, S): 0 or a very negative number.
+        position_bias: added to the scores too, (B or 1, H, T, S): ALiBi or relative positions.
 
     Returns:
         The attended values, (B, T, H, D), and the attention weights, (B, H, T, S).
@@ -40,6 +43,8 @@ def eager_attention(
     key = key.repeat_interleave(module.num_key_value_groups, dim=1)  # (B, H, S, D)
     value = value.repeat_interleave(module.num_key_value_groups, dim=1)  # (B, H, S, D)
     scores = query @ key.transpose(-2, -1) * scaling  # (B, H, T, S)
+    if position_bias is not None:
+        scores = scores + position_bias
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)  # (B, H, T, S)
@@ -51,19 +56,22 @@ class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O (Vaswani et al. 2017, section 3.2.2).
 
     Keys and values come from the same states as the queries (self-attention) or from the encoder (cross-attention).
-    With fewer key-value than query heads it is grouped-query attention (Ainslie et al. 2023, arXiv 2305.13245).
+    With fewer key-value than query heads it is grouped-query attention (Ainslie et al. 2023, arXiv 2305.13245). With
+    `qk_norm` queries and keys are normalised head by head, before they are turned by RoPE.
 
     Args:
         config: the model's configuration.
         layer_idx: index of the block in its stack, which is its place in the cache.
         is_causal: whether a position may only see earlier ones when no mask is given.
+        sliding_window: how far it sees; for flash attention, which is told so instead of being given a mask.
     """
 
-    def __init__(self, config: PreTrainedConfig, layer_idx: int, *, is_causal: bool):
+    def __init__(self, config: PreTrainedConfig, layer_idx: int, *, is_causal: bool, sliding_window: int | None = None):
         super().__init__()
         self.config = config
         self.layer_idx = layer_idx
         self.is_causal = is_causal
+        self.sliding_window = sliding_window
         self.head_dim = config.head_dim
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
         self.scaling = config.head_dim**-0.5
@@ -75,6 +83,8 @@ class MultiHeadAttention(nn.Module):
         self.v_proj = nn.Linear(config.hidden_size, key_width, bias=config.use_bias)
         self.o_proj = nn.Linear(query_width, config.hidden_size, bias=config.use_bias)
         self.o_proj.writes_to_residual = True  # type: ignore[assignment]  # a mark for the gpt2 initialisation
+        self.q_norm = build_norm(config, config.head_dim) if config.qk_norm else nn.Identity()
+        self.k_norm = build_norm(config, config.head_dim) if config.qk_norm else nn.Identity()
 
     def forward(
         self,
@@ -92,15 +102,16 @@ class MultiHeadAttention(nn.Module):
             attention_mask: as made by `transformers.masking_utils` for the chosen implementation; None: none needed.
             rotation: cosines and sines of RoPE, each (B, T, D), for self-attention.
             past_key_values: keys and values of earlier positions, extended in place.
+            kwargs: for the attention implementation, such as `position_bias`, (B or 1, H, T, S).
 
         Returns:
             The output, (B, T, E), and the attention weights, (B, H, T, S), where the implementation keeps them.
         """
-        query = self._split_heads(self.q_proj(hidden_states))  # (B, H, T, D)
+        query = self.q_norm(self._split_heads(self.q_proj(hidden_states)))  # (B, H, T, D)
         if encoder_hidden_states is not None:
             key, value = self._encoder_key_value(encoder_hidden_states, past_key_values)
         else:
-            key = self._split_heads(self.k_proj(hidden_states))  # (B, G, T, D)
+            key = self.k_norm(self._split_heads(self.k_proj(hidden_states)))  # (B, G, T, D)
             value = self._split_heads(self.v_proj(hidden_states))  # (B, G, T, D)
             if rotation is not None:
                 query, key = rotate(query, rotation), rotate(key, rotation)
@@ -118,6 +129,7 @@ class MultiHeadAttention(nn.Module):
             attention_mask,
             dropout=self.attention_dropout if self.training else 0.0,
             scaling=self.scaling,
+            sliding_window=self.sliding_window,
             **kwargs,
         )
         return self.o_proj(output.flatten(-2)), weights  # (B, T, H, D) -> (B, T, E)
@@ -132,7 +144,7 @@ class MultiHeadAttention(nn.Module):
         if isinstance(past_key_values, EncoderDecoderCache) and past_key_values.is_updated.get(self.layer_idx):
             layer: Any = past_key_values.cross_attention_cache.layers[self.layer_idx]
             return layer.keys, layer.values
-        key = self._split_heads(self.k_proj(encoder_hidden_states))
+        key = self.k_norm(self._split_heads(self.k_proj(encoder_hidden_states)))
         value = self._split_heads(self.v_proj(encoder_hidden_states))
         if isinstance(past_key_values, EncoderDecoderCache):
             key, value = past_key_values.cross_attention_cache.update(key, value, self.layer_idx)

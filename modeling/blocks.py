@@ -77,7 +77,9 @@ class TransformerBlock(GradientCheckpointingLayer):
     def __init__(self, config: PreTrainedConfig, layer_idx: int, *, is_causal: bool, cross_attention: bool = False):
         super().__init__()
         residual = RESIDUALS[config.norm_position]
-        self.self_attn = MultiHeadAttention(config, layer_idx, is_causal=is_causal)
+        self.self_attn = MultiHeadAttention(
+            config, layer_idx, is_causal=is_causal, sliding_window=config.attention_window
+        )
         self.self_attn_residual = residual(config)
         self.has_cross_attention = cross_attention
         if cross_attention:
@@ -93,6 +95,7 @@ class TransformerBlock(GradientCheckpointingLayer):
         attention_mask: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         rotation: Rotation | None = None,
+        position_bias: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> torch.Tensor:
@@ -100,7 +103,12 @@ class TransformerBlock(GradientCheckpointingLayer):
 
         def self_attention(x: torch.Tensor) -> torch.Tensor:
             return self.self_attn(
-                x, attention_mask=attention_mask, rotation=rotation, past_key_values=past_key_values, **kwargs
+                x,
+                attention_mask=attention_mask,
+                rotation=rotation,
+                position_bias=position_bias,
+                past_key_values=past_key_values,
+                **kwargs,
             )[0]
 
         def cross_attention(x: torch.Tensor) -> torch.Tensor:

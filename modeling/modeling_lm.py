@@ -9,39 +9,27 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.generation import GenerationMixin
-from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_lm import PaperformerLMConfig
-from .blocks import TransformerBlock, build_final_norm
-from .dropout import Dropout
 from .loss import linear_cross_entropy
-from .positions import build_positions, position_ids_from_mask
+from .masks import causal_mask
+from .positions import position_ids_from_mask
 from .pretrained import PaperformerPreTrainedModel
+from .stack import TransformerStack
 
 
-class PaperformerLMModel(PaperformerPreTrainedModel):
-    """Token ids -> hidden states, where no position sees a later one.
-
-    ids ── embedding (* sqrt(E)) ── + positions ── dropout ── N x block ── norm ── hidden states
-    """
+class PaperformerLMModel(TransformerStack):
+    """Token ids -> hidden states, where no position sees a later one."""
 
     config: PaperformerLMConfig
     config_class = PaperformerLMConfig
 
     def __init__(self, config: PaperformerLMConfig):
-        super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
-        self.positions = build_positions(config)
-        self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(
-            TransformerBlock(config, i, is_causal=True) for i in range(config.num_hidden_layers)
-        )
-        self.norm = build_final_norm(config)
+        super().__init__(config, config.num_hidden_layers, is_causal=True)
         self.post_init()
 
     @merge_with_config_defaults
@@ -71,38 +59,22 @@ class PaperformerLMModel(PaperformerPreTrainedModel):
         Raises:
             ValueError: if not exactly one of `input_ids` and `inputs_embeds` is given.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give either input_ids or inputs_embeds, and not both")
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
+        embeddings = self.embed(input_ids, inputs_embeds)
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         if position_ids is None:
             past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
-            position_ids = position_ids_from_mask(
-                attention_mask, inputs_embeds.shape[1], past_length, inputs_embeds.device
-            )
-        causal_mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=inputs_embeds,
-            attention_mask=attention_mask,
-            past_key_values=past_key_values,
+            position_ids = position_ids_from_mask(attention_mask, embeddings.shape[1], past_length, embeddings.device)
+        hidden_states = self.run_blocks(
+            embeddings,
             position_ids=position_ids,
+            padding_mask=attention_mask,
+            attention_mask=causal_mask(self.config, embeddings, attention_mask, past_key_values, position_ids),
+            past_key_values=past_key_values,
+            **kwargs,
         )
-
-        hidden_states = self.dropout(self.positions.add_to(inputs_embeds * self.embed_scale, position_ids))
-        rotation = self.positions.rotation(hidden_states, position_ids)
-        for layer in self.layers:
-            hidden_states = layer(
-                hidden_states,
-                attention_mask=causal_mask,
-                rotation=rotation,
-                past_key_values=past_key_values,
-                position_ids=position_ids,
-                **kwargs,
-            )
         return BaseModelOutputWithPast(
-            last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values if use_cache else None
+            last_hidden_state=hidden_states, past_key_values=past_key_values if use_cache else None
         )
 
 

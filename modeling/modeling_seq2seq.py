@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
@@ -22,11 +21,12 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from .attention import MultiHeadAttention
-from .blocks import TransformerBlock, build_final_norm
-from .dropout import Dropout
+from .blocks import TransformerBlock
 from .loss import linear_cross_entropy
-from .positions import build_positions, position_ids_from_mask
+from .masks import bidirectional_mask, causal_mask, cross_attention_mask
+from .positions import position_ids_from_mask
 from .pretrained import PaperformerPreTrainedModel
+from .stack import TransformerStack
 
 
 class PaperformerSeq2SeqPreTrainedModel(PaperformerPreTrainedModel):
@@ -43,20 +43,11 @@ class PaperformerSeq2SeqPreTrainedModel(PaperformerPreTrainedModel):
         return super().resize_token_embeddings(*args, **kwargs)
 
 
-class PaperformerSeq2SeqEncoder(PaperformerSeq2SeqPreTrainedModel):
-    """Source ids -> hidden states, where every position sees every other.
-
-    ids ── embedding (* sqrt(E)) ── + positions ── dropout ── N x block ── norm ── hidden states
-    """
+class PaperformerSeq2SeqEncoder(TransformerStack, PaperformerSeq2SeqPreTrainedModel):
+    """Source ids -> hidden states, where every position sees every other."""
 
     def __init__(self, config: PaperformerSeq2SeqConfig):
-        super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
-        self.positions = build_positions(config)
-        self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(TransformerBlock(config, i, is_causal=False) for i in range(config.encoder_layers))
-        self.norm = build_final_norm(config)
+        super().__init__(config, config.encoder_layers)
         self.post_init()
 
     @merge_with_config_defaults
@@ -79,21 +70,18 @@ class PaperformerSeq2SeqEncoder(PaperformerSeq2SeqPreTrainedModel):
         Raises:
             ValueError: if not exactly one of `input_ids` and `inputs_embeds` is given.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give either input_ids or inputs_embeds, and not both")
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-        position_ids = position_ids_from_mask(attention_mask, inputs_embeds.shape[1], 0, inputs_embeds.device)
-        mask = create_bidirectional_mask(config=self.config, inputs_embeds=inputs_embeds, attention_mask=attention_mask)
-
-        hidden_states = self.dropout(self.positions.add_to(inputs_embeds * self.embed_scale, position_ids))
-        rotation = self.positions.rotation(hidden_states, position_ids)
-        for layer in self.layers:
-            hidden_states = layer(hidden_states, attention_mask=mask, rotation=rotation, **kwargs)
-        return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
+        embeddings = self.embed(input_ids, inputs_embeds)
+        hidden_states = self.run_blocks(
+            embeddings,
+            position_ids=position_ids_from_mask(attention_mask, embeddings.shape[1], 0, embeddings.device),
+            padding_mask=attention_mask,
+            attention_mask=bidirectional_mask(self.config, embeddings, attention_mask),
+            **kwargs,
+        )
+        return BaseModelOutput(last_hidden_state=hidden_states)
 
 
-class PaperformerSeq2SeqDecoder(PaperformerSeq2SeqPreTrainedModel):
+class PaperformerSeq2SeqDecoder(TransformerStack, PaperformerSeq2SeqPreTrainedModel):
     """Target ids and the encoder's hidden states -> hidden states, where no position sees a later one."""
 
     _can_record_outputs = {
@@ -103,20 +91,8 @@ class PaperformerSeq2SeqDecoder(PaperformerSeq2SeqPreTrainedModel):
     }
 
     def __init__(self, config: PaperformerSeq2SeqConfig):
-        super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
-        self.positions = build_positions(config)
-        self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(
-            TransformerBlock(config, i, is_causal=True, cross_attention=True) for i in range(config.decoder_layers)
-        )
-        self.norm = build_final_norm(config)
+        super().__init__(config, config.decoder_layers, is_causal=True, cross_attention=True)
         self.post_init()
-
-    @property
-    def residual_additions(self) -> int:
-        return 3 * self.config.decoder_layers
 
     @merge_with_config_defaults
     @capture_outputs
@@ -150,46 +126,29 @@ class PaperformerSeq2SeqDecoder(PaperformerSeq2SeqPreTrainedModel):
         Raises:
             ValueError: if not exactly one of `input_ids` and `inputs_embeds` is given, or no encoder states are.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give either decoder input_ids or inputs_embeds, and not both")
+        embeddings = self.embed(input_ids, inputs_embeds, "decoder_")
         if encoder_hidden_states is None:
             raise ValueError("give encoder_hidden_states: this decoder attends to an encoder")
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
+        own_cache = past_key_values.self_attention_cache if past_key_values is not None else None
         if position_ids is None:
-            past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
-            position_ids = position_ids_from_mask(
-                attention_mask, inputs_embeds.shape[1], past_length, inputs_embeds.device
-            )
-        causal_mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=inputs_embeds,
-            attention_mask=attention_mask,
-            past_key_values=past_key_values.self_attention_cache if past_key_values is not None else None,
+            past_length = own_cache.get_seq_length() if own_cache is not None else 0
+            position_ids = position_ids_from_mask(attention_mask, embeddings.shape[1], past_length, embeddings.device)
+        hidden_states = self.run_blocks(
+            embeddings,
+            encoder_hidden_states,
+            position_ids=position_ids,
+            padding_mask=attention_mask,
+            attention_mask=causal_mask(self.config, embeddings, attention_mask, own_cache),
+            encoder_attention_mask=cross_attention_mask(
+                self.config, embeddings, encoder_hidden_states, encoder_attention_mask
+            ),
+            past_key_values=past_key_values,
+            **kwargs,
         )
-        cross_mask = create_bidirectional_mask(
-            config=self.config,
-            inputs_embeds=inputs_embeds,
-            attention_mask=encoder_attention_mask,
-            encoder_hidden_states=encoder_hidden_states,
-        )
-
-        hidden_states = self.dropout(self.positions.add_to(inputs_embeds * self.embed_scale, position_ids))
-        rotation = self.positions.rotation(hidden_states, position_ids)
-        for layer in self.layers:
-            hidden_states = layer(
-                hidden_states,
-                encoder_hidden_states,
-                attention_mask=causal_mask,
-                encoder_attention_mask=cross_mask,
-                rotation=rotation,
-                past_key_values=past_key_values,
-                **kwargs,
-            )
         return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values if use_cache else None
+            last_hidden_state=hidden_states, past_key_values=past_key_values if use_cache else None
         )
 
 

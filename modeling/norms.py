@@ -4,8 +4,8 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 
-def build_norm(config: PreTrainedConfig) -> nn.Module:
-    """The normalisation of one residual-width vector, (..., E) -> (..., E).
+def build_norm(config: PreTrainedConfig, width: int | None = None) -> nn.Module:
+    """The normalisation of vectors of one width, by default that of the residual stream: (..., E) -> (..., E).
 
     layernorm: (x - mean) / sqrt(variance + eps) * weight + bias (Ba et al. 2016, arXiv 1607.06450).
     rmsnorm: x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019, arXiv 1910.07467, equation 4).
@@ -13,8 +13,9 @@ def build_norm(config: PreTrainedConfig) -> nn.Module:
     Raises:
         KeyError: if `config.norm_type` is not one of the above (the configuration refuses it earlier).
     """
+    width = config.hidden_size if width is None else width
     norms = {
-        "layernorm": lambda: nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.use_bias),
-        "rmsnorm": lambda: nn.RMSNorm(config.hidden_size, eps=config.norm_eps),
+        "layernorm": lambda: nn.LayerNorm(width, eps=config.norm_eps, bias=config.use_bias),
+        "rmsnorm": lambda: nn.RMSNorm(width, eps=config.norm_eps),
     }
     return norms[config.norm_type]()

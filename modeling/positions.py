@@ -1,29 +1,37 @@
-"""How the order of tokens enters the model: sinusoidal, learned, rotary, or not at all.
+"""How the order of tokens enters the model: sinusoidal, learned, rotary, by a bias on the scores, or not at all.
 
-A position scheme is one module with two methods, each of which does nothing unless the scheme works that way:
+A position scheme is one module with three methods, each of which does nothing unless the scheme works that way:
 
 - `add_to(embeddings, position_ids)`: absolute schemes add a vector for each position to the embeddings;
 - `rotation(hidden_states, position_ids)`: rotary schemes return the cosines and sines by which self-attention turns
-  its queries and keys.
+  its queries and keys;
+- `attention_bias(hidden_states, position_ids, ...)`: relative schemes return what self-attention adds to its scores.
 
-Shapes: B batch, T length, E hidden size, H heads, D head width. Position ids are (B, T) or (1, T), counted from 0 and
-not counting padding, so that left- and right-padded batches agree.
+Shapes: B batch, T query length, S key length, E hidden size, H heads, D head width. Position ids are (B, T) or (1, T),
+counted from 0 and not counting padding, so that left- and right-padded batches agree.
 """
 
+import math
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import PreTrainedConfig
+from transformers.cache_utils import Cache
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
 
 
 class NoPositions(nn.Module):
-    """No position information; the base of the schemes, whose methods do nothing."""
+    """No position information; the base of the schemes, whose methods do nothing.
 
-    def __init__(self, config: PreTrainedConfig):
+    Args:
+        config: the model's configuration.
+        is_causal: whether the stack only looks back, so that only distances to earlier positions matter.
+    """
+
+    def __init__(self, config: PreTrainedConfig, *, is_causal: bool):
         super().__init__()
 
     def add_to(self, embeddings: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
@@ -32,6 +40,23 @@ class NoPositions(nn.Module):
 
     def rotation(self, hidden_states: torch.Tensor, position_ids: torch.Tensor) -> Rotation | None:
         """Cosines and sines, each (B, T, D), by which queries and keys are turned; None without RoPE."""
+        return None
+
+    def attention_bias(
+        self,
+        hidden_states: torch.Tensor,
+        position_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        past_key_values: Cache | None,
+    ) -> torch.Tensor | None:
+        """What is added to the scores of every layer, (B or 1, H, T, S); None where the scheme adds nothing.
+
+        Args:
+            hidden_states: (B, T, E), for device and type.
+            position_ids: of the queries, (B, T) or (1, T).
+            attention_mask: (B, S), 1 for real tokens; the keys' positions are counted from it.
+            past_key_values: the cache, before this step's keys are added; it says how many keys there will be.
+        """
         return None
 
 
@@ -52,13 +77,25 @@ class SinusoidalPositions(NoPositions):
 
 
 class LearnedPositions(NoPositions):
-    """One learned vector for each position (Gehring et al. 2017, arXiv 1705.03122; Radford et al. 2019)."""
+    """One learned vector for each position (Gehring et al. 2017, arXiv 1705.03122; Radford et al. 2019).
 
-    def __init__(self, config: PreTrainedConfig):
-        super().__init__(config)
+    Raises:
+        ValueError: if a position is past the table.
+    """
+
+    def __init__(self, config: PreTrainedConfig, *, is_causal: bool):
+        super().__init__(config, is_causal=is_causal)
         self.table = nn.Embedding(config.max_position_embeddings, config.hidden_size)
 
     def add_to(self, embeddings: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        longest, size = position_ids.shape[-1], self.table.num_embeddings
+        if position_ids.device.type == "cpu" and not torch.compiler.is_compiling() and position_ids.numel():
+            longest = max(longest, int(position_ids.max()) + 1)  # elsewhere reading a value would wait for the device
+        if longest > size:
+            raise ValueError(
+                f"position {longest - 1} is past the table of {size} learned positions; shorten the input, or train "
+                "with a larger max_position_embeddings"
+            )
         return embeddings + self.table(position_ids)
 
 
@@ -72,8 +109,8 @@ class RotaryEmbedding(NoPositions):
 
     inv_freq: torch.Tensor  # (D/2,)
 
-    def __init__(self, config: PreTrainedConfig):
-        super().__init__(config)
+    def __init__(self, config: PreTrainedConfig, *, is_causal: bool):
+        super().__init__(config, is_causal=is_causal)
         self.config = config
         self.max_seq_len_cached = self.original_max_seq_len = config.max_position_embeddings
         self.rope_type = config.rope_parameters["rope_type"]
@@ -112,30 +149,126 @@ def rotate(heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
     return heads * cos + torch.cat((-second, first), dim=-1) * sin
 
 
-def build_positions(config: PreTrainedConfig) -> NoPositions:
-    """The scheme named by `config.position_embedding_type`."""
+class AlibiPositions(NoPositions):
+    """Attention with linear biases: each head penalises distance at a rate of its own (Press et al. 2022).
+
+    The bias of head h is -slope_h |i - j|. Slopes are computed where they are needed, as no buffer would survive
+    building on the meta device.
+    """
+
+    def __init__(self, config: PreTrainedConfig, *, is_causal: bool):
+        super().__init__(config, is_causal=is_causal)
+        self.num_heads = config.num_attention_heads
+
+    def attention_bias(
+        self,
+        hidden_states: torch.Tensor,
+        position_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        past_key_values: Cache | None,
+    ) -> torch.Tensor:
+        distances = key_position_ids(position_ids, attention_mask, past_key_values)[:, None] - position_ids[..., None]
+        slopes = alibi_slopes(self.num_heads, distances.device)[:, None, None]  # (H, 1, 1)
+        return (-slopes * distances.abs()[:, None]).to(hidden_states.dtype)  # (B, H, T, S)
+
+
+def alibi_slopes(num_heads: int, device: torch.device | None = None) -> torch.Tensor:
+    """Slope of each head, (H,), the steepest first: 2^(-8i/H) for i = 1 ... H (Press et al. 2022, section 3).
+
+    Where H is no power of two, the heads beyond the last one below it take every second slope of the next.
+    """
+    power = 2 ** math.floor(math.log2(num_heads))
+    exponents = torch.arange(1, power + 1, device=device) * (8 / power)
+    between = (2 * torch.arange(num_heads - power, device=device) + 1) * (4 / power)
+    return 2.0 ** -torch.cat((exponents, between))
+
+
+class RelativePositions(NoPositions):
+    """A learned bias for each head and bucket of distances, shared by all layers (Raffel et al. 2020, section 2.1).
+
+    Half of the buckets hold one distance each; the others grow logarithmically up to
+    `relative_attention_max_distance`, and the last holds all that is farther. In an encoder one half of the buckets is
+    for what is behind, the other for what is ahead.
+    """
+
+    def __init__(self, config: PreTrainedConfig, *, is_causal: bool):
+        super().__init__(config, is_causal=is_causal)
+        self.is_causal = is_causal
+        self.max_distance = config.relative_attention_max_distance
+        self.table = nn.Embedding(config.relative_attention_num_buckets, config.num_attention_heads)
+
+    def attention_bias(
+        self,
+        hidden_states: torch.Tensor,
+        position_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        past_key_values: Cache | None,
+    ) -> torch.Tensor:
+        distances = key_position_ids(position_ids, attention_mask, past_key_values)[:, None] - position_ids[..., None]
+        return self.table(self._bucket(distances)).permute(0, 3, 1, 2).to(hidden_states.dtype)  # (B, H, T, S)
+
+    def _bucket(self, distances: torch.Tensor) -> torch.Tensor:
+        """Index into the table for key position minus query position, both (B, T, S)."""
+        buckets = self.table.num_embeddings if self.is_causal else self.table.num_embeddings // 2
+        ahead = 0 if self.is_causal else (distances > 0) * buckets
+        # A causal stack masks what is ahead, so there any bucket would do.
+        distances = -distances.clamp(max=0) if self.is_causal else distances.abs()
+        exact = buckets // 2
+        growth = torch.log(distances.clamp(min=1).float() / exact) / math.log(self.max_distance / exact)
+        far = exact + (growth * (buckets - exact)).long()
+        return ahead + torch.where(distances < exact, distances, far.clamp(max=buckets - 1))
+
+
+def build_positions(config: PreTrainedConfig, *, is_causal: bool = False) -> NoPositions:
+    """The scheme named by `config.position_embedding_type`, for a stack that looks both ways or only back."""
     schemes = {
         "sinusoidal": SinusoidalPositions,
         "learned": LearnedPositions,
         "rope": RotaryEmbedding,
+        "alibi": AlibiPositions,
+        "relative": RelativePositions,
         "none": NoPositions,
     }
-    return schemes[config.position_embedding_type](config)
+    return schemes[config.position_embedding_type](config, is_causal=is_causal)
 
 
 def position_ids_from_mask(
     attention_mask: torch.Tensor | None, length: int, past_length: int | torch.Tensor, device: torch.device
 ) -> torch.Tensor:
-    """Positions of the last `length` tokens, counted without padding.
+    """Positions of `length` tokens after the first `past_length`, counted without padding.
 
     Args:
         attention_mask: (B, S) with 1 for real tokens over past and current ones, or None if nothing is padded.
         length: T, how many positions are wanted.
-        past_length: how many tokens are already in the cache (the offset where there is no mask).
+        past_length: how many tokens are already in the cache.
 
     Returns:
         (B, T) if a mask is given, else (1, T). Padding gets position 0 or repeats its neighbour; it is masked anyway.
     """
+    slots = torch.arange(length, device=device) + past_length  # (T,)
     if attention_mask is not None and attention_mask.dim() == 2:
-        return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:].to(device)
-    return (torch.arange(length, device=device) + past_length).unsqueeze(0)
+        return _count_real_tokens(attention_mask.to(device))[:, slots]
+    return slots.unsqueeze(0)
+
+
+def key_position_ids(
+    position_ids: torch.Tensor, attention_mask: torch.Tensor | None, past_key_values: Cache | None
+) -> torch.Tensor:
+    """Positions of all keys, (B, S) or (1, S): those in the cache and the current ones.
+
+    Without a cache they are the queries' own. With one they are counted from the mask, or, where there is none, from
+    the first place in the cache.
+    """
+    if past_key_values is None:
+        return position_ids
+    length, offset = past_key_values.get_mask_sizes(position_ids.shape[1], 0)
+    slots = torch.arange(length, device=position_ids.device) + offset  # (S,)
+    if attention_mask is None or attention_mask.dim() != 2:
+        return slots.unsqueeze(0)
+    # A static cache has places that no token has taken yet; they are masked, whatever their position.
+    return _count_real_tokens(attention_mask)[:, slots.clamp(max=attention_mask.shape[1] - 1)]
+
+
+def _count_real_tokens(attention_mask: torch.Tensor) -> torch.Tensor:
+    """How many real tokens come before each place, (B, S) -> (B, S)."""
+    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)

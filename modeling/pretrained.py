@@ -7,11 +7,14 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
+from transformers.cache_utils import Cache
 
 from .attention import MultiHeadAttention
 from .blocks import TransformerBlock
+from .linear_attention import LINEAR_ATTENTION
+from .masks import Mask, causal_mask
 
 
 class PaperformerPreTrainedModel(PreTrainedModel):
@@ -33,10 +36,56 @@ class PaperformerPreTrainedModel(PreTrainedModel):
     for the Hub (modelling code, `auto_map`); in a model loaded as remote code it stays None, because transformers
     copies the code along itself."""
 
-    @property
-    def residual_additions(self) -> int:
-        """How many sub-layers write to the residual stream of this stack, for the gpt2 initialisation."""
-        return 2 * self.config.num_hidden_layers
+    residual_additions: int
+    """How many sub-layers write to the residual stream of a stack, for the gpt2 initialisation."""
+
+    def _check_and_adjust_attn_implementation(self, attn_implementation: str | None, *args: Any, **kwargs: Any) -> str:
+        """The attention implementation for what was asked for, which has to compute what the configuration says.
+
+        Raises:
+            ValueError: if it cannot; the message names the field of the configuration.
+        """
+        config, asked = self.config, attn_implementation or ""
+        if config.linear_attention and asked in ("", "sdpa", "eager", LINEAR_ATTENTION):  # the usual defaults
+            return LINEAR_ATTENTION
+        if config.linear_attention or asked == LINEAR_ATTENTION:
+            raise ValueError(
+                f"attn_implementation is {asked!r}, but the configuration's linear_attention is "
+                f"{config.linear_attention}; they are different functions: leave attn_implementation out, or train a "
+                "model with the other linear_attention"
+            )
+        if "flash" in asked and config.position_embedding_type in ("alibi", "relative"):
+            raise ValueError(
+                f"attn_implementation is {asked!r}, but position_embedding_type {config.position_embedding_type!r} "
+                "adds a bias to the scores, which flash attention cannot do; use 'sdpa', 'flex_attention' or 'eager'"
+            )
+        if "flash" in asked and config.attention_stride is not None:
+            raise ValueError(
+                f"attn_implementation is {asked!r}, but attention_stride is {config.attention_stride}, a pattern that "
+                "flash attention does not know; use 'sdpa', 'flex_attention' or 'eager'"
+            )
+        return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
+
+    def create_masks_for_generate(
+        self,
+        config: PreTrainedConfig,
+        inputs_embeds: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        past_key_values: Cache,
+        position_ids: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> Mask:
+        """The mask for one step with a static cache, made by `generate()` outside of the compiled forward.
+
+        A scheme that adds a bias to the scores, and linear attention, need to know which keys are padding: they get
+        the 2D mask, as long as the cache, so that its shape never changes.
+        """
+        if not config.linear_attention and config.position_embedding_type not in ("alibi", "relative"):
+            return causal_mask(config, inputs_embeds, attention_mask, past_key_values, position_ids)
+        if attention_mask is None:
+            return None
+        length, offset = past_key_values.get_mask_sizes(inputs_embeds.shape[1], 0)
+        return nn.functional.pad(attention_mask, (0, max(0, length + offset - attention_mask.shape[1])))
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -10,16 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .configuration.configuration_encoder import PaperformerEncoderConfig
     from .configuration.configuration_lm import PaperformerLMConfig
     from .configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
+    from .modeling.modeling_encoder import PaperformerEncoderModel, PaperformerForMaskedLM
     from .modeling.modeling_lm import PaperformerForCausalLM, PaperformerLMModel
     from .modeling.modeling_seq2seq import PaperformerForConditionalGeneration, PaperformerSeq2SeqModel
     from .tokenization import train_bpe
 
 __version__ = version("paperformer")
 __all__ = [
+    "PaperformerEncoderConfig",
+    "PaperformerEncoderModel",
     "PaperformerForCausalLM",
     "PaperformerForConditionalGeneration",
+    "PaperformerForMaskedLM",
     "PaperformerLMConfig",
     "PaperformerLMModel",
     "PaperformerSeq2SeqConfig",
@@ -29,8 +34,11 @@ __all__ = [
 ]
 
 _MODULES = {
+    "PaperformerEncoderConfig": ".configuration.configuration_encoder",
+    "PaperformerEncoderModel": ".modeling.modeling_encoder",
     "PaperformerForCausalLM": ".modeling.modeling_lm",
     "PaperformerForConditionalGeneration": ".modeling.modeling_seq2seq",
+    "PaperformerForMaskedLM": ".modeling.modeling_encoder",
     "PaperformerLMConfig": ".configuration.configuration_lm",
     "PaperformerLMModel": ".modeling.modeling_lm",
     "PaperformerSeq2SeqConfig": ".configuration.configuration_seq2seq",

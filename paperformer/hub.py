@@ -24,8 +24,10 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedConfig, Pr
 from transformers.pipelines import PIPELINE_REGISTRY
 from yaml import YAMLError
 
+from .configuration.configuration_encoder import PaperformerEncoderConfig
 from .configuration.configuration_lm import PaperformerLMConfig
 from .configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
+from .modeling.modeling_encoder import PaperformerEncoderModel, PaperformerForMaskedLM
 from .modeling.modeling_lm import PaperformerForCausalLM, PaperformerLMModel
 from .modeling.modeling_seq2seq import PaperformerForConditionalGeneration, PaperformerSeq2SeqModel
 from .modeling.pretrained import PaperformerPreTrainedModel
@@ -42,6 +44,10 @@ AUTO_CLASSES: dict[type[PreTrainedConfig], dict[str, type[PreTrainedModel]]] = {
     PaperformerLMConfig: {
         "AutoModel": PaperformerLMModel,
         "AutoModelForCausalLM": PaperformerForCausalLM,
+    },
+    PaperformerEncoderConfig: {
+        "AutoModel": PaperformerEncoderModel,
+        "AutoModelForMaskedLM": PaperformerForMaskedLM,
     },
 }
 """The class that each of transformers' Auto* classes loads, by family: a new family is one more entry."""

@@ -28,4 +28,4 @@ def test_the_tensor_parallel_plan_names_real_modules():
         model = PaperformerForCausalLM(PaperformerLMConfig(num_hidden_layers=1))
     modules = {name.replace(".0.", ".*.") for name, _ in model.model.named_modules()}
     projections = {name for name in modules if name.endswith("_proj")}
-    assert projections == PaperformerLMConfig.base_model_tp_plan.keys()
+    assert projections == PaperformerLMConfig().base_model_tp_plan.keys()

@@ -50,7 +50,7 @@ def test_the_tensor_parallel_plan_names_real_modules():
         model = PaperformerForConditionalGeneration(PaperformerSeq2SeqConfig(n_layers=1, decoder_layers=1))
     modules = {name.replace(".0.", ".*.") for name, _ in model.model.named_modules()}
     projections = {name for name in modules if name.endswith("_proj")}
-    assert projections == PaperformerSeq2SeqConfig.base_model_tp_plan.keys()
+    assert projections == PaperformerSeq2SeqConfig().base_model_tp_plan.keys()
 
 
 def test_n_layers_is_the_depth_of_both_stacks() -> None:

@@ -79,7 +79,7 @@ def test_only_rope_has_rope_parameters(config_class):
         ({"label_smoothing": 1}, "label_smoothing is 1; it must be at least 0 and less than 1"),
         ({"norm_type": "batchnorm"}, r"norm_type.*'layernorm', 'rmsnorm'.*batchnorm"),
         ({"norm_position": "front"}, r"norm_position.*'post', 'pre', 'peri'.*front"),
-        ({"position_embedding_type": "3d"}, r"position_embedding_type.*'sinusoidal', 'learned', 'rope', 'none'.*3d"),
+        ({"position_embedding_type": "3d"}, r"position_embedding_type.*'sinusoidal', .*'alibi', 'relative', 'none'.*3d"),
         ({"hidden_act": "tanh"}, r"hidden_act.*'relu', 'gelu', 'gelu_new', 'silu'.*tanh"),
         ({"initialization": "zeros"}, r"initialization.*'xavier', 'normal', 'gpt2'.*zeros"),
         ({"hidden_size": "big"}, r"hidden_size.*expected int, got str \(value: 'big'\)"),

@@ -105,7 +105,7 @@ def test_embeddings_may_be_given_instead_of_ids(model):
 @pytest.mark.parametrize(("inputs", "message"), [
     ({}, "either input_ids or inputs_embeds, and not both"),
     ({"input_ids": ids(1, 3), "inputs_embeds": torch.ones(1, 3, 24)}, "either input_ids or inputs_embeds, and not"),
-    ({"input_ids": ids(1, 3)}, "either decoder input_ids or inputs_embeds"),
+    ({"input_ids": ids(1, 3)}, "either decoder_input_ids or decoder_inputs_embeds"),
 ])  # fmt: skip
 def test_inputs_that_are_missing_or_given_twice(make_seq2seq, inputs, message):
     with pytest.raises(ValueError, match=message):

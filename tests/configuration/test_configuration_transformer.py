@@ -1,13 +1,15 @@
-"""What both families' configurations promise: aliases, derived values, and errors that say what would be right."""
+"""What all families' configurations promise: aliases, derived values, and errors that say what would be right."""
 
+import itertools
 import json
 
 import pytest
 from huggingface_hub.errors import StrictDataclassError
 
-from paperformer import PaperformerLMConfig, PaperformerSeq2SeqConfig
+from paperformer import PaperformerEncoderConfig, PaperformerLMConfig, PaperformerSeq2SeqConfig
 
-pytestmark = pytest.mark.parametrize("config_class", [PaperformerSeq2SeqConfig, PaperformerLMConfig])
+CONFIG_CLASSES = [PaperformerSeq2SeqConfig, PaperformerLMConfig, PaperformerEncoderConfig]
+pytestmark = pytest.mark.parametrize("config_class", CONFIG_CLASSES)
 
 
 def test_the_papers_names_set_and_read_the_fields_behind_them(config_class):
@@ -41,7 +43,7 @@ def test_only_rope_has_rope_parameters(config_class):
     assert rope.rope_parameters == {"rope_theta": 10_000.0, "rope_type": "default"}
     scaled = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0}
     assert config_class(position_embedding_type="rope", rope_parameters=scaled).rope_parameters == scaled
-    for position in ("sinusoidal", "learned", "none"):
+    for position in ("sinusoidal", "learned", "alibi", "relative", "none"):
         assert config_class(position_embedding_type=position, rope_parameters=scaled).rope_parameters is None
 
 
@@ -73,13 +75,53 @@ def test_only_rope_has_rope_parameters(config_class):
             {"position_embedding_type": "sinusoidal", "hidden_size": 15, "num_attention_heads": 3},
             "hidden_size is 15; position_embedding_type 'sinusoidal' needs an even one",
         ),
+        ({"attention_window": 0}, "attention_window is 0; it must be at least 1"),
+        ({"attention_stride": -2}, "attention_stride is -2; it must be at least 1"),
+        ({"relative_attention_num_buckets": 2}, "relative_attention_num_buckets is 2; it must be a multiple of 4"),
+        ({"relative_attention_num_buckets": 30}, "relative_attention_num_buckets is 30; it must be a multiple of 4"),
+        (
+            {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 16},
+            "relative_attention_max_distance is 16; it must be greater than the 16 distances",
+        ),
+        *(
+            (
+                {"linear_attention": True, "attention_dropout": 0, "position_embedding_type": scheme},
+                f"position_embedding_type is '{scheme}', which acts on the scores.*'sinusoidal', 'learned' or 'none'",
+            )
+            for scheme in ("rope", "alibi", "relative")
+        ),
+        (
+            {
+                "linear_attention": True,
+                "attention_dropout": 0,
+                "position_embedding_type": "none",
+                "attention_window": 8,
+            },
+            "attention_window is 8; linear_attention sums over all positions at once, so it must be None",
+        ),
+        (
+            {
+                "linear_attention": True,
+                "attention_dropout": 0,
+                "position_embedding_type": "none",
+                "attention_stride": 8,
+            },
+            "attention_stride is 8; linear_attention sums over all positions at once, so it must be None",
+        ),
+        (
+            {"linear_attention": True, "attention_dropout": 0.1, "position_embedding_type": "none"},
+            "attention_dropout is 0.1; linear_attention has no weights to drop, so it must be 0",
+        ),
         ({"dropout": 1.0}, r"dropout is 1.0; it must be at least 0 and less than 1"),
         ({"attention_dropout": -0.1}, r"attention_dropout is -0.1; it must be at least 0 and less than 1"),
         ({"activation_dropout": 2}, "activation_dropout is 2; it must be at least 0 and less than 1"),
         ({"label_smoothing": 1}, "label_smoothing is 1; it must be at least 0 and less than 1"),
         ({"norm_type": "batchnorm"}, r"norm_type.*'layernorm', 'rmsnorm'.*batchnorm"),
         ({"norm_position": "front"}, r"norm_position.*'post', 'pre', 'peri'.*front"),
-        ({"position_embedding_type": "3d"}, r"position_embedding_type.*'sinusoidal', .*'alibi', 'relative', 'none'.*3d"),
+        (
+            {"position_embedding_type": "3d"},
+            r"position_embedding_type.*'sinusoidal', .*'alibi', 'relative', 'none'.*3d",
+        ),
         ({"hidden_act": "tanh"}, r"hidden_act.*'relu', 'gelu', 'gelu_new', 'silu'.*tanh"),
         ({"initialization": "zeros"}, r"initialization.*'xavier', 'normal', 'gpt2'.*zeros"),
         ({"hidden_size": "big"}, r"hidden_size.*expected int, got str \(value: 'big'\)"),
@@ -125,3 +167,50 @@ def test_saving_and_loading_keeps_every_field(config_class, tmp_path):
     saved = json.loads((tmp_path / "config.json").read_text("utf-8"))
     assert saved["model_type"] == config_class.model_type
     assert saved["head_dim"] == 6
+
+
+def test_all_published_options_can_be_combined_unless_a_paper_rules_it_out(config_class):
+    """Everything with everything else, two options at a time, but for linear attention's own limits."""
+    options = {
+        "norm_position": ["post", "pre", "peri"],
+        "norm_type": ["layernorm", "rmsnorm"],
+        "position_embedding_type": ["sinusoidal", "learned", "rope", "alibi", "relative", "none"],
+        "hidden_act": ["relu", "gelu", "gelu_new", "silu", "sigmoid"],
+        "gated_mlp": [True, False],
+        "use_bias": [True, False],
+        "num_key_value_heads": [1, 2, 4],
+        "qk_norm": [True, False],
+        "embedding_norm": [True, False],
+        "attention_window": [None, 4],
+        "attention_stride": [None, 4],
+        "initialization": ["xavier", "normal", "gpt2"],
+        "scale_embedding": [True, False],
+        "tie_word_embeddings": [True, False],
+    }
+    for (first, values), (second, others) in itertools.combinations(options.items(), 2):
+        for value, other in itertools.product(values, others):
+            config = config_class(hidden_size=32, num_attention_heads=4, **{first: value, second: other})
+            assert (getattr(config, first), getattr(config, second)) == (value, other)
+
+
+def test_the_tensor_parallel_plan_follows_the_options(config_class):
+    plain, gated = (
+        config_class(gated_mlp=on, position_embedding_type="none").base_model_tp_plan for on in (False, True)
+    )
+    assert {name.rpartition(".")[2] for name in gated.keys() - plain.keys()} == {"gate_proj"}
+    assert set(gated.values()) == {"colwise", "rowwise"}
+    assert not config_class(position_embedding_type="alibi").base_model_tp_plan  # its bias is of all heads together
+
+
+def test_presets(config_class):
+    for name in config_class.presets:
+        config = config_class.from_preset(name)
+        assert config_class.from_preset(name, d_model=64, n_heads=2).hidden_size == 64
+        assert config_class.from_preset(name, vocab_size=77).vocab_size == 77
+        shallow = config_class.from_preset(name, n_layers=2)
+        assert (shallow.num_hidden_layers, getattr(shallow, "decoder_layers", 2)) == (2, 2)
+        assert config.num_hidden_layers > 2  # the preset itself is as it was
+    with pytest.raises(ValueError, match=f"{config_class.__name__} has no preset 'x'; there are '{name}'|, '{name}'"):
+        config_class.from_preset("x")
+    with pytest.raises(ValueError, match=f"did you mean '{name}'"):
+        config_class.from_preset(f"{name}x")

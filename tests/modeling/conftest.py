@@ -7,14 +7,22 @@ import pytest
 import torch
 
 from paperformer import (
+    PaperformerEncoderConfig,
     PaperformerForCausalLM,
     PaperformerForConditionalGeneration,
+    PaperformerForMaskedLM,
     PaperformerLMConfig,
     PaperformerSeq2SeqConfig,
 )
 
-POSITIONS = ["sinusoidal", "learned", "rope", "none"]
+POSITIONS = ["sinusoidal", "learned", "rope", "alibi", "relative", "none"]
 NORM_POSITIONS = ["post", "pre", "peri"]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "local": {"position_embedding_type": "rope", "attention_window": 3},
+    "strided": {"position_embedding_type": "relative", "attention_window": 2, "attention_stride": 3},
+    "linear": {"position_embedding_type": "sinusoidal", "linear_attention": True},
+    "normed": {"position_embedding_type": "rope", "qk_norm": True, "embedding_norm": True, "norm_type": "rmsnorm"},
+}
 
 # Grouped heads, and weights large enough for attention to be far from uniform.
 TINY: dict[str, Any] = {
@@ -55,13 +63,33 @@ def make_lm() -> Callable[..., PaperformerForCausalLM]:
     return make
 
 
+@pytest.fixture(scope="session")
+def make_encoder() -> Callable[..., PaperformerForMaskedLM]:
+    def make(**options: Any) -> PaperformerForMaskedLM:
+        torch.manual_seed(0)
+        config = PaperformerEncoderConfig(**{**TINY, "attention_dropout": 0.0, "num_hidden_layers": 2, **options})
+        return PaperformerForMaskedLM(config).eval()
+
+    return make
+
+
 @pytest.fixture(scope="session", params=["seq2seq", "lm"])
 def make_model(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """Both families, for what holds of both."""
+    """The families that generate, for what holds of both."""
     return request.getfixturevalue(f"make_{request.param}")
 
 
-@pytest.fixture(scope="session", params=[(p, n) for p in POSITIONS for n in NORM_POSITIONS], ids="-".join)
-def kind(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Every way to tell order with every place of the norms."""
-    return dict(zip(("position_embedding_type", "norm_position"), request.param, strict=True))
+@pytest.fixture(scope="session", params=["seq2seq", "lm", "encoder"])
+def make_any_model(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """All families, for what holds of each."""
+    return request.getfixturevalue(f"make_{request.param}")
+
+
+KINDS = {f"{p}-{n}": {"position_embedding_type": p, "norm_position": n} for p in POSITIONS for n in NORM_POSITIONS}
+KINDS |= OPTIONS
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Every way to tell order with every place of the norms, and what else changes who sees whom."""
+    return KINDS[request.param]

@@ -6,18 +6,25 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers.cache_utils import StaticCache
+from transformers.models.t5.modeling_t5 import T5Attention
 
 from paperformer import PaperformerLMConfig
-from paperformer.modeling.positions import NoPositions, build_positions, position_ids_from_mask, rotate
+from paperformer.modeling.positions import (
+    NoPositions,
+    alibi_slopes,
+    build_positions,
+    position_ids_from_mask,
+    rotate,
+)
 
 HIDDEN_SIZE, HEAD_DIM = 16, 8
 
 
-def positions(scheme: str, **options) -> NoPositions:
+def positions(scheme: str, *, is_causal: bool = False, **options) -> NoPositions:
     torch.manual_seed(0)
-    return build_positions(
-        PaperformerLMConfig(hidden_size=HIDDEN_SIZE, num_attention_heads=2, position_embedding_type=scheme, **options)
-    )
+    options = {"hidden_size": HIDDEN_SIZE, "num_attention_heads": 2, **options}
+    return build_positions(PaperformerLMConfig(position_embedding_type=scheme, **options), is_causal=is_causal)
 
 
 def test_sinusoids_are_the_papers():
@@ -47,19 +54,83 @@ def test_learned_positions_add_their_row_of_the_table():
     torch.testing.assert_close(learned.add_to(embeddings, ids), embeddings + learned.table.weight[ids])
 
 
-@pytest.mark.parametrize(("scheme", "adds", "rotates"), [
-    ("sinusoidal", True, False), ("learned", True, False), ("rope", False, True), ("none", False, False),
+@pytest.mark.parametrize(("scheme", "way"), [
+    ("sinusoidal", "adds"), ("learned", "adds"), ("rope", "rotates"), ("alibi", "biases"), ("relative", "biases"),
+    ("none", ""),
 ])  # fmt: skip
-def test_a_scheme_works_in_one_way_only(scheme, adds, rotates):
+def test_a_scheme_works_in_one_way_only(scheme, way):
     module, embeddings, ids = positions(scheme), torch.randn(1, 3, HIDDEN_SIZE), torch.arange(3)[None]
-    assert torch.equal(module.add_to(embeddings, ids), embeddings) is not adds
-    assert (module.rotation(embeddings, ids) is not None) is rotates
+    assert torch.equal(module.add_to(embeddings, ids), embeddings) is (way != "adds")
+    assert (module.rotation(embeddings, ids) is not None) is (way == "rotates")
+    assert (module.attention_bias(embeddings, ids, None, None) is not None) is (way == "biases")
 
 
-def test_only_the_learned_table_is_saved():
+def test_only_learned_tables_are_saved():
     assert list(positions("learned").state_dict()) == ["table.weight"]
-    for scheme in ("sinusoidal", "rope", "none"):
+    assert list(positions("relative").state_dict()) == ["table.weight"]
+    for scheme in ("sinusoidal", "rope", "alibi", "none"):
         assert not positions(scheme).state_dict()
+
+
+def test_a_position_past_the_learned_table_is_named():
+    learned, embeddings = positions("learned", max_position_embeddings=10), torch.randn(1, 2, HIDDEN_SIZE)
+    learned.add_to(embeddings, torch.tensor([[8, 9]]))
+    message = "position 10 is past the table of 10 learned positions; shorten the input, or train with a larger max_pos"
+    with pytest.raises(ValueError, match=message):
+        learned.add_to(embeddings, torch.tensor([[9, 10]]))
+    with torch.device("meta"), pytest.raises(ValueError, match=message):  # where values cannot be looked at, by length
+        learned.add_to(torch.empty(1, 11, HIDDEN_SIZE), torch.empty(1, 11, dtype=torch.long))
+
+
+@pytest.mark.parametrize(("num_heads", "slopes"), [
+    (1, [2**-8]),
+    (4, [2**-2, 2**-4, 2**-6, 2**-8]),
+    (8, [1 / 2**i for i in range(1, 9)]),  # Press et al. (2022), section 3: 1/2, 1/4, ..., 1/256
+    (16, [1 / 2 ** (i / 2) for i in range(1, 17)]),  # the same: 1/2^0.5, 1/2^1, 1/2^1.5, ..., 1/2^8
+    (12, [1 / 2**i for i in range(1, 9)] + [1 / 2**0.5, 1 / 2**1.5, 1 / 2**2.5, 1 / 2**3.5]),
+])  # fmt: skip
+def test_alibi_slopes_are_the_papers(num_heads, slopes):
+    torch.testing.assert_close(alibi_slopes(num_heads), torch.tensor(slopes))
+
+
+def test_alibi_is_minus_slope_times_distance():
+    bias = positions("alibi").attention_bias(torch.zeros(1, 3, HIDDEN_SIZE), torch.arange(3)[None], None, None)
+    distance = torch.tensor([[0, 1, 2], [1, 0, 1], [2, 1, 0]])
+    assert torch.equal(bias, -torch.stack((distance / 2**4, distance / 2**8))[None])
+    half = positions("alibi").attention_bias(torch.zeros(1, 3, 4).bfloat16(), torch.arange(3)[None], None, None)
+    assert half.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (8, 20), (64, 512)])
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_relative_buckets_are_those_of_t5(is_causal, num_buckets, max_distance):
+    options = {"relative_attention_num_buckets": num_buckets, "relative_attention_max_distance": max_distance}
+    ours = positions("relative", is_causal=is_causal, **options)
+    ids = torch.arange(700)[None]
+    bias = ours.attention_bias(torch.zeros(1, 1, HIDDEN_SIZE), ids, None, None)
+    theirs = T5Attention._relative_position_bucket(ids[0] - ids.T, not is_causal, num_buckets, max_distance)
+    assert torch.equal(bias, ours.table.weight[theirs].permute(2, 0, 1)[None])
+    if not is_causal:  # both halves are used
+        assert set(theirs.flatten().tolist()) == set(range(num_buckets)) - {num_buckets // 2}
+
+
+@pytest.mark.parametrize("scheme", ["alibi", "relative"])
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=3), side=st.sampled_from(["left", "right"]))
+@settings(deadline=None, max_examples=25)
+def test_biases_follow_positions_and_not_places(scheme, lengths, side):
+    module, longest = positions(scheme, is_causal=True), max(lengths)
+    rows = [torch.ones(length, dtype=torch.long) for length in lengths]
+    mask = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_side=side)
+    ids = position_ids_from_mask(mask, longest, 0, mask.device)
+    hidden_states = torch.zeros(len(rows), longest, HIDDEN_SIZE)
+    batch = module.attention_bias(hidden_states, ids, mask, None).detach()
+    cache = StaticCache(PaperformerLMConfig(num_hidden_layers=1), max_cache_len=9)  # a new one: room for all keys
+    cached = module.attention_bias(hidden_states, ids, mask, cache).detach()
+    assert cached.shape == (len(rows), 2, longest, 9)
+    for bias, with_room, real in zip(batch, cached[..., :longest], mask.bool(), strict=True):
+        alone = module.attention_bias(hidden_states[:1], torch.arange(int(real.sum()))[None], None, None)[0]
+        assert torch.equal(bias[:, real][:, :, real], alone)
+        assert torch.equal(with_room[:, real][:, :, real], alone)
 
 
 def rotated(heads: torch.Tensor, position: int) -> torch.Tensor:

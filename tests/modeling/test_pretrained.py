@@ -18,6 +18,8 @@ KINDS = [
     {"position_embedding_type": "learned", "norm_position": "pre", "norm_type": "rmsnorm"},
     {"position_embedding_type": "rope", "norm_position": "peri", "gated_mlp": True, "hidden_act": "silu"},
     {"position_embedding_type": "none", "norm_position": "pre", "use_bias": False},
+    {"position_embedding_type": "alibi", "norm_position": "pre", "qk_norm": True},
+    {"position_embedding_type": "relative", "norm_position": "post", "embedding_norm": True},
 ]
 
 ATTENTION = [f"{name}_proj.{kind}" for name in "qkvo" for kind in ("weight", "bias")]
@@ -35,14 +37,20 @@ def inputs(model: PreTrainedModel) -> dict[str, Tensor]:
     return {"input_ids": input_ids, "attention_mask": mask, "labels": input_ids.masked_fill(mask == 0, -100)}
 
 
+def inputs_of_base(model: PreTrainedModel) -> dict[str, Tensor]:
+    given = inputs(model)
+    labels = given.pop("labels")
+    return given | {"decoder_input_ids": labels.clamp(min=0)} if model.config.is_encoder_decoder else given
+
+
 def logits(model: PreTrainedModel) -> Tensor:
     with torch.no_grad():
         return model.eval()(**inputs(model)).logits
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["position_embedding_type"])
-def test_saving_and_loading_keeps_the_outputs(make_model, kind, tmp_path):
-    model = make_model(**kind)
+def test_saving_and_loading_keeps_the_outputs(make_any_model, kind, tmp_path):
+    model = make_any_model(**kind)
     model.save_pretrained(tmp_path)
     for options in ({}, {"device_map": "cpu"}):  # both build the model on the meta device and fill it from the file
         loaded, info = type(model).from_pretrained(tmp_path, output_loading_info=True, **options)
@@ -52,8 +60,8 @@ def test_saving_and_loading_keeps_the_outputs(make_model, kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["position_embedding_type"])
-def test_a_model_made_on_the_meta_device_becomes_the_same_model(make_model, kind):
-    model = make_model(**kind)
+def test_a_model_made_on_the_meta_device_becomes_the_same_model(make_any_model, kind):
+    model = make_any_model(**kind)
     with torch.device("meta"):
         shell = type(model)(model.config)
     assert {tensor.device.type for tensor in shell.state_dict().values()} == {"meta"}
@@ -65,8 +73,8 @@ def test_a_model_made_on_the_meta_device_becomes_the_same_model(make_model, kind
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["position_embedding_type"])
-def test_a_copy_has_the_same_outputs_and_its_own_weights(make_model, kind):
-    model = make_model(**kind)
+def test_a_copy_has_the_same_outputs_and_its_own_weights(make_any_model, kind):
+    model = make_any_model(**kind)
     duplicate = copy.deepcopy(model)
     assert torch.equal(logits(duplicate), logits(model))
     fresh = type(model)(model.config)
@@ -78,18 +86,18 @@ def test_a_copy_has_the_same_outputs_and_its_own_weights(make_model, kind):
     assert model.lm_head.weight.count_nonzero()
 
 
-def test_tied_weights_are_saved_once(make_model, tmp_path):
-    model = make_model()
+def test_tied_weights_are_saved_once(make_any_model, tmp_path):
+    model = make_any_model()
     model.save_pretrained(tmp_path)
     with safe_open(tmp_path / "model.safetensors", "pt") as saved:
         names = set(saved.keys())
         total = sum(saved.get_tensor(name).numel() for name in names)
     assert total == model.num_parameters()
-    assert len([name for name in names if "embed_tokens" in name or "lm_head" in name]) == 1
+    assert len([name for name in names if name.endswith(("embed_tokens.weight", "lm_head.weight"))]) == 1
 
 
-def test_loading_in_bfloat16(make_model, tmp_path):
-    model = make_model(position_embedding_type="rope")
+def test_loading_in_bfloat16(make_any_model, tmp_path):
+    model = make_any_model(position_embedding_type="rope")
     model.save_pretrained(tmp_path)
     loaded = type(model).from_pretrained(tmp_path, dtype=torch.bfloat16)
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.bfloat16}
@@ -100,8 +108,8 @@ def test_loading_in_bfloat16(make_model, tmp_path):
     assert difference < 0.05
 
 
-def test_the_base_model_and_the_model_with_a_head_read_each_others_folders(make_model, tmp_path):
-    model = make_model()
+def test_the_base_model_and_the_model_with_a_head_read_each_others_folders(make_any_model, tmp_path):
+    model = make_any_model(use_bias=False)
     base_class = type(model.base_model)
     model.save_pretrained(tmp_path / "head")
     base = base_class.from_pretrained(tmp_path / "head")
@@ -109,13 +117,16 @@ def test_the_base_model_and_the_model_with_a_head_read_each_others_folders(make_
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     base.save_pretrained(tmp_path / "base")
-    assert torch.equal(logits(type(model).from_pretrained(tmp_path / "base")), logits(model))
+    again, info = type(model).from_pretrained(tmp_path / "base", output_loading_info=True)
+    assert not any("transform" not in name for name in info["missing_keys"])  # what only masked prediction has
+    assert torch.equal(again.lm_head.weight, model.lm_head.weight)
+    assert torch.equal(again.base_model(**inputs_of_base(again))[0], model.base_model(**inputs_of_base(model))[0])
 
 
-def test_a_finished_folder_is_left_by_the_main_process_only(make_model, monkeypatch, tmp_path):
+def test_a_finished_folder_is_left_by_the_main_process_only(make_any_model, monkeypatch, tmp_path):
     finished: list[tuple[PreTrainedModel, Any]] = []
     monkeypatch.setattr(PaperformerPreTrainedModel, "finish_saved_folder", lambda *args: finished.append(args))
-    model = make_model()
+    model = make_any_model()
     model.save_pretrained(tmp_path, is_main_process=False)
     assert finished == []
     assert not (tmp_path / "config.json").exists()
@@ -138,6 +149,30 @@ def test_parameter_names_of_the_encoder_decoder(make_seq2seq):
             "lm_head.weight",
         ]
     )
+
+
+def test_parameter_names_of_the_encoder(make_encoder):
+    names = ["model.embed_tokens.weight", "model.embed_token_types.weight", "model.positions.table.weight"]
+    names += [f"model.embed_norm.{kind}" for kind in ("weight", "bias")]
+    names += [f"model.layers.{i}.{name}" for i in range(2) for name in ENCODER_LAYER]
+    names += [f"transform.{name}.{kind}" for name in ("dense", "norm") for kind in ("weight", "bias")]
+    names += ["lm_head.bias"]  # lm_head.weight is the embedding
+    assert sorted(names) == sorted(name for name, _ in make_encoder().named_parameters())
+    pooled = make_encoder(pooling="first").base_model
+    assert not any("pooler" in name for name, _ in pooled.named_parameters())  # masked prediction has no use for it
+
+
+@pytest.mark.parametrize(("options", "names"), [
+    ({"position_embedding_type": "relative"}, ["model.positions.table.weight"]),
+    ({"position_embedding_type": "alibi"}, []),
+    ({"embedding_norm": True}, ["model.embed_norm.weight"]),
+    ({"qk_norm": True}, [f"model.layers.{i}.self_attn.{name}_norm.weight" for i in range(2) for name in "qk"]),
+    ({"attention_window": 3, "attention_stride": 2}, []),
+    ({"position_embedding_type": "none", "linear_attention": True}, []),
+])  # fmt: skip
+def test_parameter_names_of_options(make_lm, options, names):
+    plain = {name for name, _ in make_lm().named_parameters()}
+    assert {name for name, _ in make_lm(**options).named_parameters()} == plain | set(names)
 
 
 def test_parameter_names_of_the_language_model(make_lm):
@@ -172,32 +207,32 @@ def std(module: torch.nn.Linear | torch.nn.Embedding) -> float:
     return float(module.weight.detach().std())
 
 
-def test_xavier_initialisation(make_model):
+def test_xavier_initialisation(make_any_model):
     """Uniform within sqrt(6 / (fan in + fan out)); embeddings N(0, 1/E), so that scaled by sqrt(E) they are N(0, 1)."""
-    model = make_model(**WIDE, initialization="xavier", position_embedding_type="learned")
+    model = make_any_model(**WIDE, initialization="xavier", position_embedding_type="learned")
     for module in linear_layers(model).values():
         bound = (6 / (module.in_features + module.out_features)) ** 0.5
         assert 0.98 * bound < module.weight.abs().max() <= bound
         assert std(module) == pytest.approx(bound / 3**0.5, rel=0.05)
         assert module.bias.count_nonzero() == 0
     embeddings = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Embedding)}
-    assert {name.rpartition(".")[2] for name in embeddings} == {"embed_tokens", "table"}
+    assert {name.rpartition(".")[2] for name in embeddings} >= {"embed_tokens", "table"}
     for module in embeddings.values():
         assert std(module) == pytest.approx(64**-0.5, rel=0.06)
         assert module.weight.abs().max() > 2.5 * 64**-0.5  # not uniform
 
 
-def test_normal_initialisation(make_model):
-    model = make_model(**WIDE, initialization="normal", initializer_range=0.05)
+def test_normal_initialisation(make_any_model):
+    model = make_any_model(**WIDE, initialization="normal", initializer_range=0.05)
     for module in (*linear_layers(model).values(), model.get_input_embeddings()):
         assert std(module) == pytest.approx(0.05, rel=0.05)
         assert module.weight.abs().max() > 2.5 * 0.05
     assert all(module.bias.count_nonzero() == 0 for module in linear_layers(model).values())
 
 
-def test_gpt2_initialisation_scales_the_projections_into_the_residual_stream(make_model):
+def test_gpt2_initialisation_scales_the_projections_into_the_residual_stream(make_any_model):
     """By 1/sqrt(number of them): two a layer, three in a decoder with cross-attention (Radford et al. 2019)."""
-    model = make_model(**WIDE, initialization="gpt2", initializer_range=0.05)
+    model = make_any_model(**WIDE, initialization="gpt2", initializer_range=0.05)
     scale = {"layers": (2 * 2) ** -0.5, "encoder": (2 * 2) ** -0.5, "decoder": (3 * 2) ** -0.5}
     for name, module in linear_layers(model).items():
         stack, projection = name.split(".")[0], name.split(".")[-1]
@@ -212,13 +247,13 @@ def test_each_stack_counts_its_own_layers(make_seq2seq):
     assert std(model.model.decoder.layers[0].mlp.down_proj) == pytest.approx(0.3 * 3**-0.5, rel=0.05)
 
 
-def test_the_seed_decides_the_weights(make_model):
-    first, second = make_model().state_dict(), make_model().state_dict()
+def test_the_seed_decides_the_weights(make_any_model):
+    first, second = make_any_model().state_dict(), make_any_model().state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_every_parameter_learns(make_model, kind):
-    model = make_model(**kind).train()
+def test_every_parameter_learns(make_any_model, kind):
+    model = make_any_model(**kind).train()
     model(**inputs(model)).loss.backward()
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()] == []
     # A key's bias moves all scores of a query alike, which softmax does not see, unless RoPE turns it.
@@ -228,7 +263,7 @@ def test_every_parameter_learns(make_model, kind):
 
 @pytest.mark.filterwarnings("ignore:.*activation_checkpointing_enable:FutureWarning")  # its name from v6 on
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_gradient_checkpointing_gives_the_same_gradients(make_model, use_reentrant):
+def test_gradient_checkpointing_gives_the_same_gradients(make_any_model, use_reentrant):
     """Dropout included: the recomputed forward pass drops what the first one dropped."""
 
     def gradients(model: PreTrainedModel) -> tuple[Tensor, dict[str, Tensor]]:
@@ -238,7 +273,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(make_model, use_reentra
         return loss, {name: parameter.grad for name, parameter in model.named_parameters()}
 
     options = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1, "position_embedding_type": "rope"}
-    plain, checkpointed = make_model(**options).train(), make_model(**options).train()
+    plain, checkpointed = make_any_model(**options).train(), make_any_model(**options).train()
     checkpointed.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
     runs: list[str] = []
     layers = {name: m for name, m in checkpointed.named_modules() if name.endswith("mlp")}
@@ -248,16 +283,16 @@ def test_gradient_checkpointing_gives_the_same_gradients(make_model, use_reentra
     assert sorted(runs) == sorted([*layers, *layers])  # each ran twice, so checkpointing was on
 
 
-def test_tuples_are_returned_on_request(make_model):
-    model = make_model(attn_implementation="eager")
+def test_tuples_are_returned_on_request(make_any_model):
+    model = make_any_model(attn_implementation="eager")
     options = {**inputs(model), "output_hidden_states": True, "output_attentions": True}
     named, positional = model(**options), model(**options, return_dict=False)
     assert isinstance(positional, tuple)
     torch.testing.assert_close(positional, named.to_tuple())
 
 
-def test_the_attention_can_be_changed_later(make_model):
-    model = make_model()
+def test_the_attention_can_be_changed_later(make_any_model):
+    model = make_any_model()
     assert model.config._attn_implementation == "sdpa"
     before = logits(model)
     model.set_attn_implementation("eager")
@@ -278,8 +313,8 @@ def test_no_setting_of_generation_hides_in_the_configuration(make_model, tmp_pat
 
 
 @torch.no_grad()
-def test_a_configuration_may_ask_for_tuples(make_model):
-    model = make_model()
+def test_a_configuration_may_ask_for_tuples(make_any_model):
+    model = make_any_model()
     tokens = torch.randint(3, 50, (2, 5))
     inputs = {"input_ids": tokens, "labels": tokens}
     loss = model(**inputs).loss
@@ -287,3 +322,27 @@ def test_a_configuration_may_ask_for_tuples(make_model):
     outputs = model(**inputs)
     assert isinstance(outputs, tuple)
     assert outputs[0] == loss
+
+
+@pytest.mark.parametrize(("options", "implementation", "message"), [
+    ({"position_embedding_type": "alibi"}, "flash_attention_2", "'alibi' adds a bias to the scores.*use 'sdpa'"),
+    ({"position_embedding_type": "relative"}, "flash_attention_3", "'relative' adds a bias to the scores.*use 'sdpa'"),
+    ({"attention_stride": 2}, "flash_attention_2", "attention_stride is 2, a pattern that flash attention.*use 'sdpa'"),
+    ({"position_embedding_type": "none", "linear_attention": True}, "flash_attention_2", "linear_attention is True"),
+    ({"position_embedding_type": "none"}, "linear_attention", "linear_attention is False"),
+])  # fmt: skip
+def test_an_implementation_that_computes_something_else_is_refused(make_any_model, options, implementation, message):
+    with pytest.raises(ValueError, match=message):
+        make_any_model(**options, attn_implementation=implementation)
+    model = make_any_model(**options)
+    with pytest.raises(ValueError, match=message):
+        model.set_attn_implementation(implementation)
+
+
+def test_linear_attention_is_never_replaced_by_a_default(make_any_model, tmp_path):
+    model = make_any_model(position_embedding_type="none", linear_attention=True)
+    model.save_pretrained(tmp_path)
+    for options in ({}, {"attn_implementation": "sdpa"}, {"attn_implementation": "eager"}):
+        loaded = type(model).from_pretrained(tmp_path, **options)
+        assert loaded.config._attn_implementation == "linear_attention"
+        assert torch.equal(logits(loaded), logits(model))

@@ -82,8 +82,15 @@ class PaperformerLMConfig(TransformerConfig):
 
     @property
     def sliding_window(self) -> int | None:
-        """Under this name transformers' caches look for the window, to keep no more keys and values than it sees."""
-        return self.attention_window if self.attention_stride is None else None
+        """Under this name transformers' caches look for the window, to keep no more keys and values than it sees.
+
+        A window of 1 keeps nothing, which those caches cannot do: they get None, keep all, and the mask hides it.
+        """
+        return self.attention_window if self.attention_stride is None and self.attention_window != 1 else None
+
+    @sliding_window.setter
+    def sliding_window(self, value: int | None) -> None:
+        self.attention_window = value
 
     def validate_architecture(self) -> None:
         super().validate_architecture()

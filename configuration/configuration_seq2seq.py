@@ -74,9 +74,9 @@ class PaperformerSeq2SeqConfig(TransformerConfig):
     is_encoder_decoder: bool = True
 
     @property
-    def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
+    def base_model_tp_plan(self) -> dict[str, str] | None:  # type: ignore[override]
         encoder = self._block_tp_plan("encoder.layers.*", "self_attn")
-        return encoder | self._block_tp_plan("decoder.layers.*", "self_attn", "cross_attn")
+        return encoder | self._block_tp_plan("decoder.layers.*", "self_attn", "cross_attn") or None
 
     def __post_init__(self, **kwargs: Any) -> None:
         if "n_layers" in kwargs:  # the paper's N is the depth of both stacks

@@ -105,7 +105,8 @@ class TransformerConfig(PreTrainedConfig):
 
     attention_window: int | None = None
     """Self-attention sees only positions nearer than this many tokens (local attention: Child et al. 2019,
-    arXiv 1904.10509; Beltagy et al. 2020, arXiv 2004.05150). None: all."""
+    arXiv 1904.10509; Beltagy et al. 2020, arXiv 2004.05150). None: all. Padding between two tokens counts, here and
+    in attention_stride, because caches and flash attention count places: pad a text at its ends, never inside."""
 
     attention_stride: int | None = None
     """Self-attention sees every position at a distance that is a multiple of this, and with attention_window the
@@ -152,9 +153,10 @@ class TransformerConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = 2
 
     @property
-    def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]  # here it depends on the options
-        """How the weights of the stack are split for tensor parallelism (Shoeybi et al. 2019, arXiv 1909.08053)."""
-        return self._block_tp_plan("layers.*", "self_attn")
+    def base_model_tp_plan(self) -> dict[str, str] | None:  # type: ignore[override]  # here it depends on the options
+        """How the weights of the stack are split for tensor parallelism (Shoeybi et al. 2019, arXiv 1909.08053);
+        None: not at all."""
+        return self._block_tp_plan("layers.*", "self_attn") or None
 
     def _block_tp_plan(self, block: str, *attentions: str) -> dict[str, str]:
         """First projections of a sub-layer by columns, the last by rows, so that each is one exchange in all."""

@@ -47,7 +47,7 @@ def eager_attention(
         scores = scores + position_bias
     if attention_mask is not None:
         scores = scores + attention_mask
-    weights = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)  # (B, H, T, S)
+    weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
     weights = nn.functional.dropout(weights, p=dropout, training=module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights  # (B, T, H, D)
 

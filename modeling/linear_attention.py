@@ -114,7 +114,9 @@ def linear_attention_mask(
         if attention_mask is None:
             return None if seen == kv_length else torch.ones(batch_size, seen, dtype=torch.bool, device=device)
         attention_mask = attention_mask[:, :seen]
-        return None if seen == kv_length and attention_mask.all() else attention_mask
+        # Whether all are real is asked of the values, on which a compiled graph cannot branch.
+        fast = seen == kv_length and not torch.compiler.is_compiling() and attention_mask.all()
+        return None if fast else attention_mask
     taken = (torch.arange(kv_length, device=device) <= q_offset).expand(batch_size, -1)  # (B, S)
     if attention_mask is None:
         return taken

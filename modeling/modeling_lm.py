@@ -101,6 +101,7 @@ class PaperformerForCausalLM(PaperformerPreTrainedModel, GenerationMixin):
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        shift_labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: int | torch.Tensor | None = None,
@@ -111,6 +112,8 @@ class PaperformerForCausalLM(PaperformerPreTrainedModel, GenerationMixin):
         Args (beside those of `PaperformerLMModel.forward`):
             labels: the input ids themselves, (B, T), with -100 where no loss is wanted; they are shifted in here, so
                 that position t predicts token t + 1.
+            shift_labels: labels that are already shifted, (B, T), instead of `labels`: where the sequence is split over
+                processes, only the whole of it can be shifted, before the split.
             logits_to_keep: compute logits for the last that many positions only (0: all), or for given positions.
             num_items_in_batch: divide the summed loss by this instead of by the number of labels; for gradient
                 accumulation, where it is the number of labels over all micro-batches.
@@ -121,7 +124,7 @@ class PaperformerForCausalLM(PaperformerPreTrainedModel, GenerationMixin):
             `loss` in nats a token (a scalar; smoothed by `config.label_smoothing` in training mode only), `logits`
             (B, T, V), `past_key_values`; on request `hidden_states` and `attentions`.
         """
-        if labels is not None:
+        if labels is not None or shift_labels is not None:
             use_cache = False
         outputs = self.model(
             input_ids=input_ids,
@@ -134,16 +137,19 @@ class PaperformerForCausalLM(PaperformerPreTrainedModel, GenerationMixin):
             **kwargs,
         )
         hidden_states = outputs.last_hidden_state
+        predicting, targets = hidden_states, shift_labels
+        if labels is not None and shift_labels is None:
+            predicting, targets = hidden_states[:, :-1], labels[:, 1:]
         loss = logits = None
-        if labels is not None:
+        if targets is not None:
             loss = linear_cross_entropy(
-                hidden_states[:, :-1],
+                predicting,
                 self.lm_head.weight,
-                labels[:, 1:],
+                targets,
                 label_smoothing=self.config.label_smoothing if self.training else 0.0,
                 num_items_in_batch=num_items_in_batch,
             )
-        if return_logits if return_logits is not None else not (self.training and labels is not None):
+        if return_logits if return_logits is not None else not (self.training and targets is not None):
             kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
             logits = self.lm_head(hidden_states[:, kept])
         return CausalLMOutputWithPast(

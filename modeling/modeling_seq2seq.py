@@ -3,7 +3,7 @@
 Shapes: B batch, S source length, T target length, E hidden size, V vocabulary.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -35,6 +35,16 @@ class PaperformerSeq2SeqPreTrainedModel(PaperformerPreTrainedModel):
     config: PaperformerSeq2SeqConfig
     config_class = PaperformerSeq2SeqConfig
 
+    tp_plan_prefix: ClassVar[str | None] = None
+    """In a stack: how the configuration's plan, which names the modules of both, begins for this one."""
+
+    def init_parallel_plans(self) -> None:
+        super().init_parallel_plans()
+        if (prefix := self.tp_plan_prefix) is not None:
+            plan = self.config.base_model_tp_plan or {}
+            own = {name.removeprefix(prefix): style for name, style in plan.items() if name.startswith(prefix)}
+            self._tp_plan = {name: style for name, style in self._tp_plan.items() if name not in plan} | own
+
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Resizes the decoder's embedding too where it is not the encoder's: transformers knows of one only."""
         decoder = getattr(self.base_model, "decoder", None)  # a stack on its own has none
@@ -45,6 +55,8 @@ class PaperformerSeq2SeqPreTrainedModel(PaperformerPreTrainedModel):
 
 class PaperformerSeq2SeqEncoder(TransformerStack, PaperformerSeq2SeqPreTrainedModel):
     """Source ids -> hidden states, where every position sees every other."""
+
+    tp_plan_prefix = "encoder."
 
     def __init__(self, config: PaperformerSeq2SeqConfig):
         super().__init__(config, config.encoder_layers)
@@ -84,6 +96,7 @@ class PaperformerSeq2SeqEncoder(TransformerStack, PaperformerSeq2SeqPreTrainedMo
 class PaperformerSeq2SeqDecoder(TransformerStack, PaperformerSeq2SeqPreTrainedModel):
     """Target ids and the encoder's hidden states -> hidden states, where no position sees a later one."""
 
+    tp_plan_prefix = "decoder."
     _can_record_outputs = {
         "hidden_states": TransformerBlock,
         "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),

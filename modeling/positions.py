@@ -88,14 +88,16 @@ class LearnedPositions(NoPositions):
         self.table = nn.Embedding(config.max_position_embeddings, config.hidden_size)
 
     def add_to(self, embeddings: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
-        longest, size = position_ids.shape[-1], self.table.num_embeddings
+        size = self.table.num_embeddings
+        # By the positions themselves: a row of several sequences, or of many pads, may be longer than the table.
+        # Elsewhere than on a processor, reading a value would wait for the device.
         if position_ids.device.type == "cpu" and not torch.compiler.is_compiling() and position_ids.numel():
-            longest = max(longest, int(position_ids.max()) + 1)  # elsewhere reading a value would wait for the device
-        if longest > size:
-            raise ValueError(
-                f"position {longest - 1} is past the table of {size} learned positions; shorten the input, or train "
-                "with a larger max_position_embeddings"
-            )
+            last = int(position_ids.max())
+            if last >= size:
+                raise ValueError(
+                    f"position {last} is past the table of {size} learned positions; shorten the input, or train "
+                    "with a larger max_position_embeddings"
+                )
         return embeddings + self.table(position_ids)
 
 
@@ -109,7 +111,7 @@ class RotaryEmbedding(NoPositions):
 
     inv_freq: torch.Tensor  # (D/2,)
 
-    def __init__(self, config: PreTrainedConfig, *, is_causal: bool):
+    def __init__(self, config: PreTrainedConfig, *, is_causal: bool = False):
         super().__init__(config, is_causal=is_causal)
         self.config = config
         self.max_seq_len_cached = self.original_max_seq_len = config.max_position_embeddings

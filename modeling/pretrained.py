@@ -77,10 +77,12 @@ class PaperformerPreTrainedModel(PreTrainedModel):
     ) -> Mask:
         """The mask for one step with a static cache, made by `generate()` outside of the compiled forward.
 
-        A scheme that adds a bias to the scores, and linear attention, need to know which keys are padding: they get
-        the 2D mask, as long as the cache, so that its shape never changes.
+        A scheme that adds a bias to the scores, and linear attention, need to know which keys are padding, and a
+        decoder, whose positions `generate()` does not count, which of its prompt's tokens are: they get the 2D mask,
+        as long as the cache, so that its shape never changes.
         """
-        if not config.linear_attention and config.position_embedding_type not in ("alibi", "relative"):
+        biased = config.position_embedding_type in ("alibi", "relative")
+        if not (biased or config.linear_attention or config.is_encoder_decoder):
             return causal_mask(config, inputs_embeds, attention_mask, past_key_values, position_ids)
         if attention_mask is None:
             return None

@@ -29,3 +29,13 @@ def test_the_tensor_parallel_plan_names_real_modules():
     modules = {name.replace(".0.", ".*.") for name, _ in model.model.named_modules()}
     projections = {name for name in modules if name.endswith("_proj")}
     assert projections == PaperformerLMConfig().base_model_tp_plan.keys()
+
+
+def test_transformers_caches_find_the_window_under_their_name():
+    config = PaperformerLMConfig(attention_window=16)
+    assert config.sliding_window == 16
+    config.sliding_window = 8
+    assert config.attention_window == 8
+    assert PaperformerLMConfig(attention_window=16, attention_stride=4).sliding_window is None  # it sees farther
+    assert PaperformerLMConfig(attention_window=1).sliding_window is None  # nothing to keep, which no cache can do
+    assert "sliding_window" not in config.to_dict()

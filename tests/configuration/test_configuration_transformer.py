@@ -199,7 +199,7 @@ def test_the_tensor_parallel_plan_follows_the_options(config_class):
     )
     assert {name.rpartition(".")[2] for name in gated.keys() - plain.keys()} == {"gate_proj"}
     assert set(gated.values()) == {"colwise", "rowwise"}
-    assert not config_class(position_embedding_type="alibi").base_model_tp_plan  # its bias is of all heads together
+    assert config_class(position_embedding_type="alibi").base_model_tp_plan is None  # its bias is of all heads together
 
 
 def test_presets(config_class):

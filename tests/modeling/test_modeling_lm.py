@@ -121,6 +121,15 @@ def test_the_loss_is_torchs_of_the_next_token(make_lm):
         torch.testing.assert_close(output.loss, F.cross_entropy(predictions, targets, label_smoothing=smoothing))
 
 
+def test_labels_may_be_shifted_already(make_lm):
+    """Where a sequence is split over processes, the first label of one part belongs to the last position of another."""
+    model, input_ids = make_lm(label_smoothing=0.2).train(), ids(3, 6)
+    shifted = F.pad(input_ids[:, 1:], (0, 1), value=-100)
+    whole = model(input_ids, labels=input_ids)
+    torch.testing.assert_close(model(input_ids, shift_labels=shifted).loss, whole.loss)
+    assert model(input_ids, shift_labels=shifted).past_key_values is None
+
+
 def test_accumulated_halves_are_one_whole_batch(make_lm):
     model, input_ids = make_lm(label_smoothing=0.1).train(), ids(4, 6)
     labels = input_ids.clone()

@@ -313,3 +313,10 @@ def test_new_embeddings_are_set_for_both_languages(make_seq2seq):
         model.set_input_embeddings(embeddings)
         assert model.get_input_embeddings() is model.model.encoder.embed_tokens is embeddings
         assert (model.model.decoder.embed_tokens is embeddings) is share_embeddings
+
+
+def test_each_stack_has_its_own_part_of_the_tensor_parallel_plan(make_seq2seq):
+    model = make_seq2seq()
+    whole, encoder, decoder = (part._tp_plan for part in (model.model, model.model.encoder, model.model.decoder))
+    assert {f"encoder.{name}" for name in encoder} | {f"decoder.{name}" for name in decoder} == whole.keys()
+    assert "layers.*.cross_attn.q_proj" in decoder.keys() - encoder.keys()

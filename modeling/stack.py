@@ -12,6 +12,7 @@ from transformers.cache_utils import Cache
 
 from .blocks import TransformerBlock, build_final_norm
 from .dropout import Dropout
+from .linear_attention import LINEAR_ATTENTION
 from .norms import build_norm
 from .positions import build_positions
 from .pretrained import PaperformerPreTrainedModel
@@ -76,7 +77,15 @@ class TransformerStack(PaperformerPreTrainedModel):
             padding_mask: (B, past + T), 1 for real tokens, on which relative positions count; None: all are real.
             past_key_values: keys and values of earlier positions, extended in place.
             kwargs: for the blocks, the masks of their attentions among them.
+
+        Raises:
+            ValueError: if the attention implementation was set behind the model's back, to one of another function.
         """
+        if (self.config._attn_implementation == LINEAR_ATTENTION) is not self.config.linear_attention:
+            raise ValueError(
+                f"the attention implementation was set to {self.config._attn_implementation!r} by hand, but "
+                f"linear_attention is {self.config.linear_attention}; use model.set_attn_implementation(...)"
+            )
         hidden_states = self.dropout(self.embed_norm(self.positions.add_to(embeddings, position_ids)))
         rotation = self.positions.rotation(hidden_states, position_ids)
         position_bias = self.positions.attention_bias(hidden_states, position_ids, padding_mask, past_key_values)

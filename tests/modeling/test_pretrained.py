@@ -346,3 +346,10 @@ def test_linear_attention_is_never_replaced_by_a_default(make_any_model, tmp_pat
         loaded = type(model).from_pretrained(tmp_path, **options)
         assert loaded.config._attn_implementation == "linear_attention"
         assert torch.equal(logits(loaded), logits(model))
+
+
+def test_an_implementation_set_by_hand_is_noticed_if_it_computes_something_else(make_any_model):
+    model = make_any_model(position_embedding_type="none", linear_attention=True)
+    model.config._attn_implementation = "eager"
+    with pytest.raises(ValueError, match=r"set to 'eager' by hand, but linear_attention is True; use model\.set_attn"):
+        logits(model)

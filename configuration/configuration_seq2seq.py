@@ -64,6 +64,9 @@ class PaperformerSeq2SeqConfig(TransformerConfig):
     """One token embedding for encoder and decoder, over a joint vocabulary; with tie_word_embeddings this gives the
     three-way tying of Vaswani et al. (2017, section 3.4)."""
 
+    output_bias: bool = False
+    """Whether the projection onto the vocabulary has a bias, as in Marian."""
+
     label_smoothing: float | int = 0.1
 
     pad_token_id: int = 0

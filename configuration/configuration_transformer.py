@@ -87,8 +87,9 @@ class TransformerConfig(PreTrainedConfig):
 
     position_embedding_type: Literal["sinusoidal", "learned", "rope", "alibi", "relative", "none"] = "sinusoidal"
     """How order enters: sinusoidal (Vaswani et al. 2017, section 3.5), learned (Gehring et al. 2017; GPT-2), rope
-    (Su et al. 2021, arXiv 2104.09864), alibi (Press et al. 2022, arXiv 2108.12409), relative (the learned buckets
-    of T5: Raffel et al. 2020, arXiv 1910.10683, section 2.1), or none."""
+    (Su et al. 2021, arXiv 2104.09864), alibi (Press et al. 2022, arXiv 2108.12409; made for looking back: in an
+    encoder it tells how far a token is, not on which side), relative (the learned buckets of T5: Raffel et al. 2020,
+    arXiv 1910.10683, section 2.1), or none."""
 
     rope_parameters: dict[str, Any] | None = None
     """Parameters of RoPE in transformers' form, for example {"rope_theta": 10000.0, "rope_type": "default"}."""
@@ -172,7 +173,7 @@ class TransformerConfig(PreTrainedConfig):
             setattr(self, alias, kwargs.pop(alias))
         if self.num_key_value_heads is None:
             self.num_key_value_heads = self.num_attention_heads
-        if self.head_dim is None:
+        if self.head_dim is None and self.hidden_size % max(1, self.num_attention_heads) == 0:
             self.head_dim = self.hidden_size // max(1, self.num_attention_heads)
         super().__post_init__(**kwargs)
         if self.position_embedding_type != "rope":
@@ -204,9 +205,6 @@ class TransformerConfig(PreTrainedConfig):
 
     def validate_architecture(self) -> None:
         """Checks that fields agree with each other; run by `@strict` at construction and before saving."""
-        if self.num_key_value_heads is None or self.head_dim is None:  # set to None after __post_init__ derived them
-            name = "head_dim" if self.head_dim is None else "num_key_value_heads"
-            raise ValueError(f"{name} is None; make a new configuration to derive it from the other fields")
         for name in (
             "vocab_size",
             "hidden_size",
@@ -221,6 +219,14 @@ class TransformerConfig(PreTrainedConfig):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
+        if self.head_dim is None and self.hidden_size % self.num_attention_heads != 0:
+            raise ValueError(
+                f"hidden_size is {self.hidden_size}; it must be a multiple of num_attention_heads "
+                f"({self.num_attention_heads}), or set head_dim"
+            )
+        if self.num_key_value_heads is None or self.head_dim is None:  # set to None after __post_init__ derived them
+            name = "head_dim" if self.head_dim is None else "num_key_value_heads"
+            raise ValueError(f"{name} is None; make a new configuration to derive it from the other fields")
         for name in ("norm_eps", "initializer_range"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be greater than 0")
@@ -228,12 +234,6 @@ class TransformerConfig(PreTrainedConfig):
             raise ValueError(
                 f"num_key_value_heads is {self.num_key_value_heads}; "
                 f"it must divide num_attention_heads ({self.num_attention_heads})"
-            )
-        head_dim_is_derived = self.head_dim == self.hidden_size // self.num_attention_heads
-        if head_dim_is_derived and self.hidden_size % self.num_attention_heads != 0:
-            raise ValueError(
-                f"hidden_size is {self.hidden_size}; it must be a multiple of num_attention_heads "
-                f"({self.num_attention_heads}), or set head_dim"
             )
         self._validate_positions(self.head_dim)
         self._validate_linear_attention()

@@ -22,9 +22,11 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name in nn.Dropout
+        if not self.training or self.p == 0:
+            return input
         # Subclasses of Tensor (sharded, fake) may not know the operations below.
         on_cpu = type(input) is Tensor and input.device.type == "cpu" and not torch.compiler.is_compiling()
-        if not self.training or self.inplace or not on_cpu or not 0 < self.p < 1:
+        if self.inplace or not on_cpu or self.p >= 1:
             return super().forward(input)
         dropped = min(round(self.p * LEVELS), LEVELS - 1)  # how many of a lane's values mean "drop"
         mask = torch.empty_like(input)

@@ -62,6 +62,7 @@ class PaperformerLMModel(TransformerStack):
         embeddings = self.embed(input_ids, inputs_embeds)
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
+        mask = causal_mask(self.config, embeddings, attention_mask, past_key_values, position_ids)
         if position_ids is None:
             past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
             position_ids = position_ids_from_mask(attention_mask, embeddings.shape[1], past_length, embeddings.device)
@@ -69,7 +70,7 @@ class PaperformerLMModel(TransformerStack):
             embeddings,
             position_ids=position_ids,
             padding_mask=attention_mask,
-            attention_mask=causal_mask(self.config, embeddings, attention_mask, past_key_values, position_ids),
+            attention_mask=mask,
             past_key_values=past_key_values,
             **kwargs,
         )

@@ -43,7 +43,7 @@ class PaperformerSeq2SeqPreTrainedModel(PaperformerPreTrainedModel):
         if (prefix := self.tp_plan_prefix) is not None:
             plan = self.config.base_model_tp_plan or {}
             own = {name.removeprefix(prefix): style for name, style in plan.items() if name.startswith(prefix)}
-            self._tp_plan = {name: style for name, style in self._tp_plan.items() if name not in plan} | own
+            self._tp_plan = {name: style for name, style in (self._tp_plan or {}).items() if name not in plan} | own
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Resizes the decoder's embedding too where it is not the encoder's: transformers knows of one only."""
@@ -262,7 +262,7 @@ class PaperformerForConditionalGeneration(PaperformerSeq2SeqPreTrainedModel, Gen
         source = "encoder" if config.share_embeddings else "decoder"
         self._tied_weights_keys = {"lm_head.weight": f"model.{source}.embed_tokens.weight"}
         self.model = PaperformerSeq2SeqModel(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.output_bias)
         self.post_init()
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
@@ -332,6 +332,7 @@ class PaperformerForConditionalGeneration(PaperformerSeq2SeqPreTrainedModel, Gen
                 hidden_states,
                 self.lm_head.weight,
                 labels,
+                bias=self.lm_head.bias,
                 label_smoothing=self.config.label_smoothing if self.training else 0.0,
                 num_items_in_batch=num_items_in_batch,
             )

@@ -258,15 +258,15 @@ def key_position_ids(
 ) -> torch.Tensor:
     """Positions of all keys, (B, S) or (1, S): those in the cache and the current ones.
 
-    Without a cache they are the queries' own. With one they are counted from the mask, or, where there is none, from
-    the first place in the cache.
+    Without a cache they are the queries' own. With one they are counted from the mask; where there is none, the places
+    in the cache follow each other, up to the queries' positions.
     """
     if past_key_values is None:
         return position_ids
     length, offset = past_key_values.get_mask_sizes(position_ids.shape[1], 0)
     slots = torch.arange(length, device=position_ids.device) + offset  # (S,)
     if attention_mask is None or attention_mask.dim() != 2:
-        return slots.unsqueeze(0)
+        return slots + (position_ids[:, :1] - past_key_values.get_seq_length())
     # A static cache has places that no token has taken yet; they are masked, whatever their position.
     return _count_real_tokens(attention_mask)[:, slots.clamp(max=attention_mask.shape[1] - 1)]
 

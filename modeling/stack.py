@@ -57,7 +57,7 @@ class TransformerStack(PaperformerPreTrainedModel):
             raise ValueError(f"give either {prefix}input_ids or {prefix}inputs_embeds, and not both")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        return inputs_embeds * self.embed_scale
+        return inputs_embeds if self.embed_scale == 1.0 else inputs_embeds * self.embed_scale
 
     def run_blocks(
         self,

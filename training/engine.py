@@ -5,6 +5,7 @@ resuming, choosing the final weights) is here.
 """
 
 import math
+import re
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -187,7 +188,8 @@ def _train_step(
     """One optimizer step over `accumulation_steps` batches on each process."""
     model.train()
     micro_batches = [next(batches) for _ in range(options.accumulation_steps)]
-    is_shifted = accelerator.unwrap_model(model).config.is_encoder_decoder
+    unwrapped = accelerator.unwrap_model(model)
+    is_shifted = unwrapped.config.is_encoder_decoder
     labels = sum(count_labels(batch, is_shifted=is_shifted) for batch in micro_batches)
     # The mean over all labels of the step, wherever they are: sums are divided once, by this count.
     all_labels = accelerator.reduce(torch.tensor(labels, device=accelerator.device), "sum")
@@ -202,27 +204,51 @@ def _train_step(
             # Data parallelism averages gradients over processes; the sum is wanted.
             accelerator.backward(loss * accelerator.num_processes)
         log.add_loss(loss.detach())
-    gradient_norm = _clip_gradient(model, options.max_grad_norm)
+    gradient_norms = _clip_gradient(unwrapped, options.max_grad_norm)
     optimizer.step()
     schedule.step()
     optimizer.zero_grad(set_to_none=True)
-    log.end_step(int(all_labels), gradient_norm)
+    log.end_step(int(all_labels), gradient_norms)
 
 
-def _clip_gradient(model: torch.nn.Module, max_norm: float) -> float:
-    """Scales the gradient down to a norm, if it is longer, and returns the norm it had.
+@dataclass(frozen=True)
+class GradientNorms:
+    """Euclidean norms of one step's gradient, summed over all its batches and processes, before clipping."""
+
+    total: float
+    names: list[str]
+    """The parameters, in the order of `parameters`."""
+
+    parameters: torch.Tensor
+    """The norm of each parameter's gradient, (N,), still on its device."""
+
+    def by_layer(self) -> dict[str, float]:
+        """The norm of each block's gradient, and of each module's outside the blocks: `encoder.layers.0`, `norm`."""
+        squares: dict[str, float] = {}
+        for name, norm in zip(self.names, self.parameters.tolist(), strict=True):
+            block = re.match(r".*?\blayers\.\d+", name)
+            layer = (block[0] if block else name.rpartition(".")[0]).removeprefix("model.")
+            squares[layer] = squares.get(layer, 0.0) + norm**2
+        return {layer: math.sqrt(square) for layer, square in squares.items()}
+
+
+def _clip_gradient(model: torch.nn.Module, max_norm: float) -> GradientNorms:
+    """Scales the gradient down to a norm, if it is longer, and returns the norms it had.
 
     Raises:
         NonFiniteGradientError: if it has a NaN or an infinity, before that spreads to all parameters by the scaling.
     """
-    parameters = list(model.parameters())
-    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    if isinstance(norm, DTensor):  # of weights that are sharded over processes
-        norm = norm.full_tensor()
-    if not math.isfinite(norm):
+    parameters = {name: p for name, p in model.named_parameters() if p.grad is not None}
+    gradients = [p.grad for p in parameters.values() if p.grad is not None]
+    # One pass over the gradients gives the norms of the parameters, and they give the total.
+    norms = torch.stack(torch._foreach_norm(gradients))  # (N,)
+    if isinstance(norms, DTensor):  # of weights that are sharded over processes
+        norms = norms.full_tensor()
+    total = torch.linalg.vector_norm(norms)
+    if not math.isfinite(total):
         raise NonFiniteGradientError(_describe_non_finite(model))
-    torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
-    return float(norm)
+    torch.nn.utils.clip_grads_with_norm_(parameters.values(), max_norm, total)
+    return GradientNorms(float(total), list(parameters), norms)
 
 
 def _no_gradient_exchange(
@@ -390,11 +416,11 @@ class _StepLog:
         """Adds a micro-batch's share of its step's mean loss, still on its device."""
         self.progress.loss = self.progress.loss + loss
 
-    def end_step(self, labels: int, gradient_norm: float) -> None:
+    def end_step(self, labels: int, gradient_norms: GradientNorms) -> None:
         """Adds what else is known of a step."""
         self.progress.labels += labels
         self.progress.steps += 1
-        self.gradient_norm = gradient_norm
+        self.gradient_norms = gradient_norms
 
     def after_step(self, learning_rate: float) -> None:
         """Counts the time of a step, and writes a line if it is time for one."""
@@ -412,7 +438,8 @@ class _StepLog:
                         "step": progress.step,
                         "loss": loss,
                         "learning_rate": learning_rate,
-                        "gradient_norm": self.gradient_norm,
+                        "gradient_norm": self.gradient_norms.total,
+                        "gradient_norm_by_layer": self.gradient_norms.by_layer(),
                         "tokens_per_second": round(speed, 1),
                         "seconds": round(progress.seconds, 1),
                     }

@@ -18,7 +18,7 @@ from transformers import PreTrainedConfig
 
 from ..tokenization.bpe import MIN_VOCAB_SIZE
 from .input_error import InputError
-from .recipe_file import Fields, RecipeFile, explain, wrong_value
+from .recipe_file import Fields, RecipeFile, explain, spell_out_flags, wrong_value
 
 set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
@@ -393,21 +393,6 @@ def _check_agreement(recipe: Recipe[Any], config: PreTrainedConfig) -> None:
             raise InputError(
                 f"evaluation.select_by is '{recipe.evaluation.select_by}'; a language model is chosen by its 'loss'"
             )
-
-
-def spell_out_flags(arguments: list[str], flags: set[str]) -> list[str]:
-    """Adds the `true` that jsonargparse wants after a boolean option: `--resume` becomes `--resume true`.
-
-    Args:
-        arguments: a command line.
-        flags: its boolean options.
-    """
-    spelled = []
-    for index, argument in enumerate(arguments):
-        spelled.append(argument)
-        if argument in flags and (index + 1 == len(arguments) or arguments[index + 1].startswith("-")):
-            spelled.append("true")
-    return spelled
 
 
 def _open_recipes(arguments: list[str], known: Fields) -> tuple[list[str], list[RecipeFile]]:

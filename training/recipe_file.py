@@ -126,3 +126,18 @@ def _describe(hint: Any) -> str:
         members = [member for member in get_args(hint) if not (member is int and float in get_args(hint))]
         return " or ".join(map(_describe, members))
     return _TYPE_NAMES.get(hint, "a mapping" if get_origin(hint) is dict else str(hint))
+
+
+def spell_out_flags(arguments: list[str], flags: set[str]) -> list[str]:
+    """Adds the `true` that jsonargparse wants after a boolean option: `--resume` becomes `--resume true`.
+
+    Args:
+        arguments: a command line.
+        flags: its boolean options.
+    """
+    spelled = []
+    for index, argument in enumerate(arguments):
+        spelled.append(argument)
+        if argument in flags and (index + 1 == len(arguments) or arguments[index + 1].startswith("-")):
+            spelled.append("true")
+    return spelled

@@ -170,8 +170,8 @@ def partial_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.partial")
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Writes a text file whole or not at all.
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Writes a file whole or not at all; text as UTF-8.
 
     Raises:
         InputError: if it cannot be written; what was there before is still there.
@@ -179,7 +179,7 @@ def replace_file(path: Path, text: str) -> None:
     temporary = partial_path(path)
     try:
         with writing(path):
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -31,6 +31,7 @@ def test_head_width_and_key_value_heads_are_derived_unless_given(config_class):
 
 def test_a_given_head_width_frees_the_hidden_size(config_class):
     assert config_class(hidden_size=50, num_attention_heads=4, head_dim=16).hidden_size == 50
+    assert config_class(hidden_size=50, num_attention_heads=4, head_dim=12).hidden_size == 50  # narrower than it
 
 
 def test_zero_may_be_written_without_a_point(config_class):

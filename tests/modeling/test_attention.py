@@ -5,7 +5,7 @@ import torch
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from paperformer import PaperformerSeq2SeqConfig
-from paperformer.modeling.attention import MultiHeadAttention, eager_attention
+from paperformer.modeling.attention import MultiHeadAttention
 from paperformer.modeling.positions import build_positions
 
 HIDDEN_SIZE, HEADS = 16, 4
@@ -30,17 +30,6 @@ def states(*shape: int) -> torch.Tensor:
 def causal_mask(length: int) -> torch.Tensor:
     """Added to the scores, (1, 1, T, T)."""
     return torch.full((length, length), -1e30, dtype=torch.float64).triu(1)[None, None]
-
-
-def test_a_worked_example():
-    """One query, four keys, D = 3: scores 1/sqrt(3), 0, 2/sqrt(3), 1/sqrt(3), worked out by hand."""
-    module = attention()
-    query = torch.tensor([1.0, 0.0, 1.0]).view(1, 1, 1, 3)
-    key = torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 0, 1], [0, 5, 1]]).view(1, 1, 4, 3)
-    value = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]]).view(1, 1, 4, 3)
-    output, weights = eager_attention(module, query, key, value, attention_mask=None, scaling=3**-0.5)
-    assert weights.flatten().tolist() == pytest.approx([0.230, 0.129, 0.410, 0.230], abs=5e-4)
-    assert output.flatten().tolist() == pytest.approx([0.230, 0.129, 0.410], abs=5e-4)
 
 
 def literal(module: MultiHeadAttention, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:

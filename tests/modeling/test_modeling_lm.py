@@ -69,6 +69,17 @@ def test_a_conversation_goes_on_from_its_cache(model):
 
 
 @torch.no_grad()
+def test_positions_may_start_anywhere_for_schemes_that_know_distances_only(make_lm):
+    for scheme in ("rope", "alibi", "relative"):
+        model, input_ids, shifted = make_lm(position_embedding_type=scheme), ids(2, 6), torch.arange(5, 11)[None]
+        expected = model(input_ids).logits
+        cache = DynamicCache(config=model.config)
+        start = model(input_ids[:, :4], position_ids=shifted[:, :4], past_key_values=cache, use_cache=True).logits
+        rest = model(input_ids[:, 4:], position_ids=shifted[:, 4:], past_key_values=cache, use_cache=True).logits
+        torch.testing.assert_close(torch.cat((start, rest), 1), expected, **CLOSE)
+
+
+@torch.no_grad()
 def test_packed_texts_do_not_see_each_other(model):
     first, second = ids(1, 5), ids(1, 4)
     packed = torch.cat((first, second), dim=1)

@@ -320,3 +320,14 @@ def test_each_stack_has_its_own_part_of_the_tensor_parallel_plan(make_seq2seq):
     whole, encoder, decoder = (part._tp_plan for part in (model.model, model.model.encoder, model.model.decoder))
     assert {f"encoder.{name}" for name in encoder} | {f"decoder.{name}" for name in decoder} == whole.keys()
     assert "layers.*.cross_attn.q_proj" in decoder.keys() - encoder.keys()
+
+
+def test_the_output_may_have_a_bias(make_seq2seq):
+    model, plain, input_ids = make_seq2seq(output_bias=True), make_seq2seq(), ids(2, 5)
+    assert plain.lm_head.bias is None
+    with torch.no_grad():
+        model.lm_head.bias.normal_()
+    output, expected = (m(input_ids, decoder_input_ids=input_ids).logits for m in (model, plain))
+    torch.testing.assert_close(output, expected + model.lm_head.bias)
+    loss = model(input_ids, labels=input_ids, return_logits=True)
+    torch.testing.assert_close(loss.loss, F.cross_entropy(loss.logits.flatten(0, 1), input_ids.flatten()))

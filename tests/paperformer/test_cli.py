@@ -3,7 +3,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, get_args, get_origin
 
 import pytest
 from transformers import AutoTokenizer
@@ -55,9 +55,12 @@ def test_every_option_is_explained(name: str, capsys: pytest.CaptureFixture[str]
         main([name, "--help"])
     assert stopped.value.code in (0, None)
     shown = " ".join(capsys.readouterr().out.split())
-    options = [option for option in COMMANDS[name].__annotations__ if option != "return"]
+    function = COMMANDS[name]
+    unpacked = [get_args(hint)[0] for hint in function.__annotations__.values() if get_origin(hint) is Unpack]
+    hints = dict(item for source in (function, *unpacked) for item in source.__annotations__.items())
+    options = [option for option, hint in hints.items() if option != "return" and get_origin(hint) is not Unpack]
     assert options
-    documentation = " ".join((COMMANDS[name].__doc__ or "").split())
+    documentation = " ".join(" ".join(source.__doc__ or "" for source in (function, *unpacked)).split())
     for option in options:
         explanation = documentation.split(f"{option}: ", 1)[1].split(".")[0]
         assert explanation in shown

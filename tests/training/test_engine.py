@@ -209,28 +209,61 @@ def test_accumulated_batches_are_one_large_batch(
 def test_the_gradient_is_clipped() -> None:
     model = torch.nn.Linear(3, 1, bias=False)
     model.weight.grad = torch.tensor([[0.0, 3.0, 4.0]])
-    assert engine._clip_gradient(model, 10.0) == 5.0
+    assert engine._clip_gradient(model, 10.0).total == 5.0
     assert model.weight.grad.tolist() == [[0.0, 3.0, 4.0]]
-    assert engine._clip_gradient(model, 0.5) == 5.0
+    assert engine._clip_gradient(model, 0.5).total == 5.0
     torch.testing.assert_close(model.weight.grad, torch.tensor([[0.0, 0.3, 0.4]]))
 
 
-def test_the_norm_is_of_the_whole_gradient_and_is_logged(
+def test_norms_are_of_the_whole_gradient_and_of_each_layer_and_are_logged(
     lm_recipe: Recipes, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "LOG_EVERY", 1)
-    norms, clip = [], engine._clip_gradient
+    expected: list[tuple[dict[str, float], float, float]] = []
+    clip = engine._clip_gradient
 
-    def record(model: torch.nn.Module, max_norm: float) -> float:
-        squares = [(p.grad.double() ** 2).sum() for p in model.parameters() if p.grad is not None]
-        norms.append((math.sqrt(sum(squares)), clip(model, max_norm), max_norm))
-        return norms[-1][1]
+    def norm(gradients: list[torch.Tensor]) -> float:
+        return math.sqrt(sum(float((gradient.double() ** 2).sum()) for gradient in gradients))
+
+    def record(model: PaperformerForCausalLM, max_norm: float) -> engine.GradientNorms:
+        modules = {"embed_tokens": model.model.embed_tokens, "layers.0": model.model.layers[0]}
+        modules |= {"layers.1": model.model.layers[1], "norm": model.model.norm}
+        by_layer = {name: norm([p.grad for p in module.parameters()]) for name, module in modules.items()}
+        assert sum(len(list(module.parameters())) for module in modules.values()) == len(list(model.parameters()))
+        norms = clip(model, max_norm)  # scales the gradient
+        expected.append((by_layer, norms.total, max_norm))
+        return norms
 
     monkeypatch.setattr(engine, "_clip_gradient", record)
-    _, folder = train(lm_recipe(optimization__max_grad_norm=0.25))
-    for (norm, returned, max_norm), line in zip(norms, (r for r in folder.metrics() if "loss" in r), strict=True):
-        assert returned == line["gradient_norm"] == pytest.approx(norm, rel=1e-5)
-        assert max_norm == 0.25
+    recipe = lm_recipe(optimization__max_grad_norm=0.25, optimization__accumulation_steps=2, model__num_hidden_layers=2)
+    _, folder = train(recipe)
+    lines = [line for line in folder.metrics() if "loss" in line]
+    for (by_layer, total, max_norm), line in zip(expected, lines, strict=True):
+        assert line["gradient_norm_by_layer"] == pytest.approx(by_layer, rel=1e-5)
+        assert total == line["gradient_norm"] == pytest.approx(math.hypot(*by_layer.values()), rel=1e-5)
+        assert total > max_norm == 0.25
+
+
+def test_layers_of_both_stacks_have_names_of_their_own() -> None:
+    names = ["model.encoder.embed_tokens.weight", "model.encoder.layers.1.mlp.up.weight", "model.encoder.norm.bias"]
+    names += ["model.encoder.layers.1.mlp.up.bias", "model.decoder.layers.1.mlp.up.bias", "lm_head.weight"]
+    norms = engine.GradientNorms(8.0, names, torch.tensor([1.0, 3.0, 2.0, 4.0, 6.0, 7.0]))
+    assert norms.by_layer() == {
+        "encoder.embed_tokens": 1.0,
+        "encoder.layers.1": 5.0,
+        "encoder.norm": 2.0,
+        "decoder.layers.1": 6.0,
+        "lm_head": 7.0,
+    }
+
+
+def test_the_total_is_that_of_torch_bit_for_bit() -> None:
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(*(torch.nn.Linear(n, n + 3) for n in (7, 10, 13)))
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    expected = float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))
+    assert engine._clip_gradient(model, 1.0).total == expected
 
 
 def rates(**options: Any) -> list[float]:
@@ -298,7 +331,7 @@ def test_a_gradient_that_is_not_finite_stops_before_the_step(
     seen: list[dict[str, torch.Tensor]] = []
     clip = engine._clip_gradient
 
-    def remember(model: torch.nn.Module, max_norm: float) -> float:
+    def remember(model: torch.nn.Module, max_norm: float) -> engine.GradientNorms:
         seen.append({name: p.detach().clone() for name, p in model.named_parameters()})
         return clip(model, max_norm)
 

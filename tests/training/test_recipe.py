@@ -18,8 +18,8 @@ from paperformer.training.recipe import (
     parse_recipe,
     recipe_fields,
     recipe_parser,
-    spell_out_flags,
 )
+from paperformer.training.recipe_file import spell_out_flags
 
 FAMILIES = {"seq2seq": (PaperformerSeq2SeqConfig, ParallelData), "lm": (PaperformerLMConfig, TextData)}
 LM = "name: x\ndata:\n  dataset: folder\n"

@@ -1,0 +1,1 @@
+"""Figures of what a model does: its attention, its positions, its gradients. Each needs matplotlib when it is drawn."""

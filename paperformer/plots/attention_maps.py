@@ -1,0 +1,233 @@
+"""Attention weights of a text as heat maps, one for each layer and head (Bahdanau et al. 2015, figure 3).
+
+Shapes: L layers, H heads, T queries, S keys.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..training.evaluation import generate
+from ..training.input_error import InputError
+from .lines import style_scale
+from .token_labels import POINTS, drawable_labels, readable_tokens, text_width
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Inches.
+PAPER_WIDTH = 6.5  # the maps of a figure together, if their cells then stay within the next two bounds
+LARGEST_CELL, READABLE_CELL = 0.35, 0.125
+LARGEST_SIDE = 24.0
+SMALLEST_MAP = 0.9  # wide enough for its title
+COLUMN_GAP, ROW_GAP, BAR_SPACE = 0.12, 0.28, 0.85
+MARGIN = 0.35  # for the title above, and for the name of each axis
+LARGEST_BAR = 4.0
+SHARP_CELL = 0.02  # cells that are no larger are drawn as means of several, so that none falls between two pixels
+# Points.
+SMALLEST_FONT, AXIS_SIZE, TITLE_SIZE = 5.5, 9.0, 11.0
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens along one side of a map."""
+
+    role: str
+    labels: list[str]
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """What the queries of one part of a model look at, for a text."""
+
+    name: str
+    queries: Tokens
+    keys: Tokens
+    weights: torch.Tensor
+    """(L, H, T, S); each row sums to 1."""
+
+
+@torch.inference_mode()
+def attention_maps(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, target: str | None = None
+) -> dict[str, AttentionMaps]:
+    """The attention of every part of a model: `encoder`, `decoder` and `cross`, or `self` where there is one stack.
+
+    Args:
+        model: of any family, loaded with attn_implementation="eager".
+        text: the source of an encoder-decoder, else the text itself.
+        target: for an encoder-decoder, the text that the decoder is made to write; None: the model's own translation.
+
+    Raises:
+        InputError: if a text is empty, longer than the model takes, or not wanted; if the model has no weights to show.
+    """
+    model.eval()
+    if getattr(model.config, "linear_attention", False):
+        raise InputError("the model has linear attention, which never computes weights; there is nothing to draw")
+    if target is not None and not model.config.is_encoder_decoder:
+        raise InputError(f"--target is for encoder-decoders; this model is a {model.config.model_type}")
+
+    def tokens(role: str, ids: torch.Tensor) -> Tokens:
+        return Tokens(role, readable_tokens(tokenizer, ids[0].tolist()))
+
+    input_ids = _encode(model, tokenizer, text, "--text")
+    if not model.config.is_encoder_decoder:
+        own = tokens("token", input_ids)
+        attentions = model(input_ids=input_ids, output_attentions=True).attentions
+        return {"self": AttentionMaps("Self-attention", own, own, _stack(attentions))}
+
+    labels = _own_translation(model, input_ids) if target is None else _encode(model, tokenizer, target, "--target")
+    untyped: Any = model
+    decoder_input_ids = untyped.prepare_decoder_input_ids_from_labels(labels)
+    outputs = model(input_ids=input_ids, decoder_input_ids=decoder_input_ids, output_attentions=True)
+    source, read = tokens("source token", input_ids), tokens("decoder input", decoder_input_ids)
+    # To write a token the decoder looks at the source, so that token names the row, not the one before it that is read.
+    written = tokens("token to be written", labels)
+    return {
+        "encoder": AttentionMaps("Encoder self-attention", source, source, _stack(outputs.encoder_attentions)),
+        "decoder": AttentionMaps("Decoder self-attention", read, read, _stack(outputs.decoder_attentions)),
+        "cross": AttentionMaps("Cross-attention", written, source, _stack(outputs.cross_attentions)),
+    }
+
+
+def _own_translation(model: PreTrainedModel, input_ids: torch.Tensor) -> torch.Tensor:
+    """What the model writes as it decodes by default, (1, T), and at most as long as `paperformer translate` allows."""
+    longest = min(2 * input_ids.shape[1] + 20, model.config.max_position_embeddings - 1)
+    mask = torch.ones_like(input_ids)
+    output = generate(model, input_ids=input_ids, attention_mask=mask, do_sample=False, max_new_tokens=longest)
+    return output[:, 1:]  # without the token that starts it
+
+
+def _encode(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, option: str) -> torch.Tensor:
+    """Token ids, (1, T), as in training: a language model's text begins with <s>."""
+    if not text:
+        raise InputError(f"{option} is empty; it must have text")
+    ids: list[int] = tokenizer(text).input_ids
+    if model.can_generate() and not model.config.is_encoder_decoder and tokenizer.bos_token_id not in (None, *ids[:1]):
+        ids = [tokenizer.bos_token_id, *ids]
+    longest = model.config.max_position_embeddings
+    if len(ids) > longest:
+        raise InputError(f"{option} has {len(ids)} tokens; the model takes at most {longest}")
+    return torch.tensor([ids], device=model.device)
+
+
+def _stack(attentions: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    return torch.cat(attentions).float().cpu()  # L x (1, H, T, S) -> (L, H, T, S)
+
+
+def attention_figure(
+    attention: AttentionMaps, model_name: str, layers: Sequence[int], heads: Sequence[int], *, highest: float = 1.0
+) -> "Figure":
+    """Heat maps of some layers and heads on one colour scale, with the tokens on the axes.
+
+    Layers are rows and heads are columns where there are several of both. The figure grows with the number of tokens;
+    where it would grow beyond `LARGEST_SIDE`, only every n-th token is written, and the axis says so.
+
+    Args:
+        attention: the weights and their tokens.
+        model_name: for the title.
+        layers, heads: which ones, counted from 0.
+        highest: the weight with the darkest colour; 0 has the lightest.
+    """
+    maps = [(layer, head) for layer in layers for head in heads]
+    columns = len(heads) if len(layers) > 1 and len(heads) > 1 else _columns(len(maps))
+    rows = len(maps) // columns
+    (queries, keys), families = drawable_labels(attention.queries.labels, attention.keys.labels)
+
+    cell = _cell_size(len(queries), len(keys), rows, columns)
+    size = min(9.0, max(SMALLEST_FONT, 0.7 * cell * POINTS))  # of the tokens, in points
+    every = math.ceil(1.3 * size / POINTS / cell)
+    style: dict[str, Any] = {"fontsize": size, "fontfamily": families, "parse_math": False}
+    query_width, key_width = (max(text_width(label, size, families) for label in labels) for labels in (queries, keys))
+    is_upright = key_width > 0.9 * cell  # from bottom to top
+    thinned = "" if every == 1 else f", 1 in {every} labelled"
+    key_name, query_name = f"{attention.keys.role} (key){thinned}", f"{attention.queries.role} (query){thinned}"
+    title = f"{attention.name} of {model_name}"
+
+    width, height = cell * len(keys), cell * len(queries)  # of a map
+    grid_width, grid_height = columns * (width + COLUMN_GAP) - COLUMN_GAP, rows * (height + ROW_GAP) - ROW_GAP
+    label_height = key_width if is_upright else 1.5 * size / POINTS
+    left, bottom = MARGIN + query_width + 0.05, MARGIN + label_height + 0.05
+    content = left + grid_width + BAR_SPACE, bottom + grid_height + ROW_GAP + MARGIN
+    page = _Page(
+        max(content[0], text_width(title, TITLE_SIZE) + 0.3, text_width(key_name, AXIS_SIZE) + 0.3),
+        max(content[1], text_width(query_name, AXIS_SIZE) + 2 * MARGIN),
+    )
+    left += (page.width - content[0]) / 2
+    for index, (layer, head) in enumerate(maps):
+        row, column = divmod(index, columns)
+        x, y = left + column * (width + COLUMN_GAP), bottom + (rows - 1 - row) * (height + ROW_GAP)
+        axes = page.axes(x, y, width, height)
+        image = axes.imshow(
+            attention.weights[layer, head].numpy(),
+            cmap="Blues",
+            vmin=0.0,
+            vmax=highest,
+            aspect="auto",
+            interpolation="none" if cell > SHARP_CELL else None,
+        )
+        axes.set_title(f"layer {layer}, head {head}", fontsize=8, pad=3)
+        axes.tick_params(length=2, pad=2, width=0.6)
+        axes.set_xticks([])  # the tokens are written once, below and on the left
+        axes.set_yticks([])
+        if row == rows - 1:
+            axes.set_xticks(range(0, len(keys), every), keys[::every], rotation=90 if is_upright else 0, **style)
+        if column == 0:
+            axes.set_yticks(range(0, len(queries), every), queries[::every], **style)
+
+    bar_height = min(grid_height, LARGEST_BAR)
+    bar = page.axes(left + grid_width + 0.12, bottom + grid_height - bar_height, 0.12, bar_height)
+    page.figure.colorbar(image, cax=bar, label="attention weight")
+    style_scale(bar)
+    page.text(left + grid_width / 2, MARGIN / 2, key_name)
+    page.text(left - query_width - 0.05 - MARGIN / 2, bottom + grid_height / 2, query_name, is_upright=True)
+    page.text(page.width / 2, page.height - MARGIN / 2, title, size=TITLE_SIZE)
+    return page.figure
+
+
+class _Page:
+    """A figure in which everything has its place in inches, from the lower left corner."""
+
+    def __init__(self, width: float, height: float):
+        from matplotlib.figure import Figure
+
+        self.width, self.height = width, height
+        self.figure = Figure((width, height))
+
+    def axes(self, x: float, y: float, width: float, height: float) -> "Axes":
+        return self.figure.add_axes((x / self.width, y / self.height, width / self.width, height / self.height))
+
+    def text(self, x: float, y: float, text: str, *, size: float = AXIS_SIZE, is_upright: bool = False) -> None:
+        """Writes a text around a point, moved as far as it takes to stay on the page."""
+        half = text_width(text, size) / 2
+        if is_upright:  # between the title and the name of the other axis
+            y = min(max(y, half + MARGIN), self.height - half - MARGIN)
+        else:
+            x = min(max(x, half), self.width - half)
+        self.figure.text(
+            x / self.width,
+            y / self.height,
+            text,
+            ha="center",
+            va="center",
+            fontsize=size,
+            rotation=90 if is_upright else 0,
+            parse_math=False,
+        )
+
+
+def _columns(maps: int) -> int:
+    """The columns of the squarest full rectangle that is at least as wide as high."""
+    return next(n for n in range(math.isqrt(maps - 1) + 1, maps + 1) if maps % n == 0)
+
+
+def _cell_size(queries: int, keys: int, rows: int, columns: int) -> float:
+    """Inches of a cell: one query, one key."""
+    smallest = SMALLEST_MAP / keys
+    preferred = min(max(LARGEST_CELL, smallest), max(READABLE_CELL, PAPER_WIDTH / (columns * keys)))
+    return max(smallest, min(preferred, LARGEST_SIDE / (columns * keys), LARGEST_SIDE / (rows * queries)))

@@ -89,6 +89,8 @@ class TransformerStack(PaperformerPreTrainedModel):
         hidden_states = self.dropout(self.embed_norm(self.positions.add_to(embeddings, position_ids)))
         rotation = self.positions.rotation(hidden_states, position_ids)
         position_bias = self.positions.attention_bias(hidden_states, position_ids, padding_mask, past_key_values)
+        if position_bias is not None and self.config._attn_implementation == "flex_attention":
+            position_bias = position_bias.expand(len(hidden_states), -1, -1, -1)  # which it indexes by row
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,

@@ -1,5 +1,7 @@
 """The language model: what a position may see, padding, loss, and what is returned."""
 
+import shutil
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -101,6 +103,16 @@ def test_eager_equals_sdpa(kind, model, make_lm):
     expected, actual = (m(input_ids, attention_mask=attention_mask).logits for m in (model, eager))
     real = attention_mask.bool()
     torch.testing.assert_close(actual[real], expected[real], **CLOSE)
+
+
+@torch.no_grad()
+@pytest.mark.skipif(shutil.which("c++") is None, reason="flex attention is compiled, which needs a C++ compiler")
+@pytest.mark.parametrize("options", [{"attention_window": 5}, {"position_embedding_type": "alibi"}], ids=str)
+def test_flex_attention_equals_sdpa(make_lm, options):
+    model, input_ids = make_lm(hidden_size=64, num_hidden_layers=1, max_position_embeddings=128, **options), ids(2, 128)
+    expected = model(input_ids).logits
+    model.set_attn_implementation("flex_attention")
+    torch.testing.assert_close(model(input_ids).logits, expected, **CLOSE)
 
 
 @torch.no_grad()

@@ -33,7 +33,7 @@ from transformers import MarianConfig, MarianMTModel, PreTrainedModel
 from transformers.trainer_pt_utils import LabelSmoother
 
 from paperformer.configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
-from paperformer.modeling import modeling_seq2seq
+from paperformer.modeling import loss as loss_module
 from paperformer.modeling.dropout import Dropout
 from paperformer.modeling.modeling_seq2seq import PaperformerForConditionalGeneration
 from paperformer.training.allocator import keep_large_buffers
@@ -188,7 +188,7 @@ def train(row: Row, size: Size, batches: list[Batch]) -> Iterator[tuple[int, flo
     if row.allocator:
         keep_large_buffers()
     if not row.chunked_loss:
-        modeling_seq2seq.linear_cross_entropy = full_logits_loss
+        loss_module.linear_cross_entropy = full_logits_loss
     if not row.fast_dropout:
         Dropout.forward = nn.Dropout.forward
     torch.manual_seed(0)

@@ -13,12 +13,67 @@ written for GPUs in Triton. This one is plain torch and runs on any device.
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 # How many logits the buffer holds when the caller does not say. On a processor, 16 MB of float32 stay in its
 # last-level cache; on an accelerator, larger chunks keep the matrix units busy and the launches few.
 CPU_CHUNK_LOGITS = 2**22
 ACCELERATOR_CHUNK_LOGITS = 2**26
+
+
+def logits_and_loss(
+    output_layer: nn.Linear,
+    hidden_states: Tensor,
+    labels: Tensor | None,
+    *,
+    return_logits: bool,
+    logits_to_keep: int | Tensor = 0,
+    label_smoothing: float = 0.0,
+    num_items_in_batch: int | Tensor | None = None,
+) -> tuple[Tensor | None, Tensor | None]:
+    """What a model with a projection onto the vocabulary returns.
+
+    Where all logits are wanted the loss is computed from them, so that it depends on them; else by
+    `linear_cross_entropy`, which holds none.
+
+    Args:
+        output_layer: E -> V.
+        hidden_states: what goes into it, (B, T, E).
+        labels: class indices of the first positions, (B, T) or shorter; -100 where none counts. None: no loss.
+        return_logits: whether logits are wanted.
+        logits_to_keep: only those of the last that many positions (0: all), or of given positions.
+        label_smoothing, num_items_in_batch: as for `linear_cross_entropy`.
+
+    Returns:
+        Logits, (B, T, V), and the loss, a scalar; None for what is not wanted.
+    """
+    logits = loss = None
+    if return_logits:
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = output_layer(hidden_states[:, kept])
+    if labels is not None and logits is not None and isinstance(logits_to_keep, int) and logits_to_keep == 0:
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        classes = logits[:, : labels.shape[1]].flatten(0, 1).to(wide)  # (B*T, V)
+        total = F.cross_entropy(classes, labels.flatten(), label_smoothing=label_smoothing, reduction="sum")
+        loss = _per_item(
+            total, labels.ne(-100).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
+        )
+    elif labels is not None:
+        loss = linear_cross_entropy(
+            hidden_states[:, : labels.shape[1]],
+            output_layer.weight,
+            labels,
+            bias=output_layer.bias,
+            label_smoothing=label_smoothing,
+            num_items_in_batch=num_items_in_batch,
+        )
+    return logits, loss
+
+
+def _per_item(total: Tensor, num_items: int | Tensor) -> Tensor:
+    """The sum of losses over their number, which may lie on another device."""
+    return total / (num_items.to(total.device) if isinstance(num_items, Tensor) else num_items)
 
 
 def linear_cross_entropy(
@@ -68,11 +123,7 @@ def linear_cross_entropy(
     total = _LinearCrossEntropySum.apply(
         hidden_states, weight, bias, labels, label_smoothing, chunk_size, wants_gradients
     )
-    if num_items_in_batch is None:
-        num_items_in_batch = max(1, labels.numel())
-    elif isinstance(num_items_in_batch, Tensor):
-        num_items_in_batch = num_items_in_batch.to(total.device)
-    return total / num_items_in_batch
+    return _per_item(total, max(1, labels.numel()) if num_items_in_batch is None else num_items_in_batch)
 
 
 class _LinearCrossEntropySum(torch.autograd.Function):

@@ -15,7 +15,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_encoder import PaperformerEncoderConfig
-from .loss import linear_cross_entropy
+from .loss import logits_and_loss
 from .masks import bidirectional_mask
 from .norms import build_norm
 from .positions import position_ids_from_mask
@@ -192,19 +192,14 @@ class PaperformerForMaskedLM(PaperformerPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        hidden_states = self.transform(outputs.last_hidden_state)
-        loss = logits = None
-        if labels is not None:
-            loss = linear_cross_entropy(
-                hidden_states,
-                self.lm_head.weight,
-                labels,
-                bias=self.lm_head.bias,
-                label_smoothing=self.config.label_smoothing if self.training else 0.0,
-                num_items_in_batch=num_items_in_batch,
-            )
-        if return_logits if return_logits is not None else not (self.training and labels is not None):
-            logits = self.lm_head(hidden_states)
+        logits, loss = logits_and_loss(
+            self.lm_head,
+            self.transform(outputs.last_hidden_state),
+            labels,
+            return_logits=not (self.training and labels is not None) if return_logits is None else return_logits,
+            label_smoothing=self.config.label_smoothing if self.training else 0.0,
+            num_items_in_batch=num_items_in_batch,
+        )
         return PooledMaskedLMOutput(
             loss=loss,
             logits=logits,

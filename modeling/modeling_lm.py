@@ -15,7 +15,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_lm import PaperformerLMConfig
-from .loss import linear_cross_entropy
+from .loss import logits_and_loss
 from .masks import causal_mask
 from .positions import position_ids_from_mask
 from .pretrained import PaperformerPreTrainedModel
@@ -137,22 +137,17 @@ class PaperformerForCausalLM(PaperformerPreTrainedModel, GenerationMixin):
             return_dict=True,
             **kwargs,
         )
-        hidden_states = outputs.last_hidden_state
-        predicting, targets = hidden_states, shift_labels
-        if labels is not None and shift_labels is None:
-            predicting, targets = hidden_states[:, :-1], labels[:, 1:]
-        loss = logits = None
-        if targets is not None:
-            loss = linear_cross_entropy(
-                predicting,
-                self.lm_head.weight,
-                targets,
-                label_smoothing=self.config.label_smoothing if self.training else 0.0,
-                num_items_in_batch=num_items_in_batch,
-            )
-        if return_logits if return_logits is not None else not (self.training and targets is not None):
-            kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-            logits = self.lm_head(hidden_states[:, kept])
+        # The last position predicts nothing that is in the labels.
+        targets = labels[:, 1:] if labels is not None and shift_labels is None else shift_labels
+        logits, loss = logits_and_loss(
+            self.lm_head,
+            outputs.last_hidden_state,
+            targets,
+            return_logits=not (self.training and targets is not None) if return_logits is None else return_logits,
+            logits_to_keep=logits_to_keep,
+            label_smoothing=self.config.label_smoothing if self.training else 0.0,
+            num_items_in_batch=num_items_in_batch,
+        )
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,

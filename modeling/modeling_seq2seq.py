@@ -22,7 +22,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from ..configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from .attention import MultiHeadAttention
 from .blocks import TransformerBlock
-from .loss import linear_cross_entropy
+from .loss import logits_and_loss
 from .masks import bidirectional_mask, causal_mask, cross_attention_mask
 from .positions import position_ids_from_mask
 from .pretrained import PaperformerPreTrainedModel
@@ -325,20 +325,15 @@ class PaperformerForConditionalGeneration(PaperformerSeq2SeqPreTrainedModel, Gen
             return_dict=True,
             **kwargs,
         )
-        hidden_states = outputs.last_hidden_state
-        loss = logits = None
-        if labels is not None:
-            loss = linear_cross_entropy(
-                hidden_states,
-                self.lm_head.weight,
-                labels,
-                bias=self.lm_head.bias,
-                label_smoothing=self.config.label_smoothing if self.training else 0.0,
-                num_items_in_batch=num_items_in_batch,
-            )
-        if return_logits if return_logits is not None else not (self.training and labels is not None):
-            kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-            logits = self.lm_head(hidden_states[:, kept])
+        logits, loss = logits_and_loss(
+            self.lm_head,
+            outputs.last_hidden_state,
+            labels,
+            return_logits=not (self.training and labels is not None) if return_logits is None else return_logits,
+            logits_to_keep=logits_to_keep,
+            label_smoothing=self.config.label_smoothing if self.training else 0.0,
+            num_items_in_batch=num_items_in_batch,
+        )
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,

@@ -353,3 +353,24 @@ def test_an_implementation_set_by_hand_is_noticed_if_it_computes_something_else(
     model.config._attn_implementation = "eager"
     with pytest.raises(ValueError, match=r"set to 'eager' by hand, but linear_attention is True; use model\.set_attn"):
         logits(model)
+
+
+def test_the_loss_can_be_differentiated_by_the_logits_that_come_with_it(make_any_model):
+    model = make_any_model()
+    output = model(**inputs(model))
+    gradient = torch.autograd.grad(output.loss, output.logits)[0]
+    labels = inputs(model)["labels"]
+    if model.config.model_type == "paperformer-lm":  # where position t predicts token t + 1
+        labels = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+    one_hot = torch.nn.functional.one_hot(labels.clamp(min=0), 50)
+    expected = (output.logits.softmax(-1) - one_hot) * labels.ne(-100)[..., None] / labels.ne(-100).sum()
+    torch.testing.assert_close(gradient, expected.detach())
+    without = model(**inputs(model), return_logits=False).loss
+    torch.testing.assert_close(output.loss, without)
+
+
+def test_the_loss_is_that_of_all_positions_however_many_logits_are_kept(make_model):
+    model = make_model()
+    output = model(**inputs(model), logits_to_keep=1)
+    assert output.logits.shape[1] == 1
+    torch.testing.assert_close(output.loss, model(**inputs(model)).loss)

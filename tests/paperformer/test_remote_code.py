@@ -8,6 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import PreTrainedModel
+
+from paperformer import (
+    PaperformerEncoderConfig,
+    PaperformerForCausalLM,
+    PaperformerForMaskedLM,
+    PaperformerLMConfig,
+)
 
 from .conftest import Saved
 
@@ -15,11 +23,26 @@ IDS = torch.tensor([[5, 70, 9, 2]])
 
 
 @pytest.fixture(scope="module")
-def report(seq2seq: Saved, lm: Saved, tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
+def others() -> dict[str, PreTrainedModel]:
+    """What no recipe trains yet: every kind of code that a folder may bring along."""
+    torch.manual_seed(3)
+    size = {"vocab_size": 300, "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2}
+    linear = PaperformerLMConfig(**size, num_hidden_layers=1, position_embedding_type="none", linear_attention=True)
+    encoder = PaperformerEncoderConfig(**size, num_hidden_layers=1, position_embedding_type="relative", qk_norm=True)
+    models = {"linear-lm": PaperformerForCausalLM(linear), "encoder": PaperformerForMaskedLM(encoder)}
+    return {name: model.eval() for name, model in models.items()}
+
+
+@pytest.fixture(scope="module")
+def report(
+    seq2seq: Saved, lm: Saved, others: dict[str, PreTrainedModel], tmp_path_factory: pytest.TempPathFactory
+) -> dict[Any, Any]:
     """Everything that without_paperformer.py found, in one process: importing transformers takes seconds."""
     folder = tmp_path_factory.mktemp("elsewhere")
     seq2seq.model.model.save_pretrained(folder / "seq2seq-base")
     lm.model.model.save_pretrained(folder / "lm-base")
+    for name, model in others.items():
+        model.save_pretrained(folder / name)
     process = subprocess.run(
         [
             sys.executable,
@@ -29,6 +52,7 @@ def report(seq2seq: Saved, lm: Saved, tmp_path_factory: pytest.TempPathFactory) 
             folder / "seq2seq-base",
             lm.folder,
             folder / "lm-base",
+            *(folder / name for name in others),
             folder / "report.pt",
         ],
         env={
@@ -45,6 +69,21 @@ def report(seq2seq: Saved, lm: Saved, tmp_path_factory: pytest.TempPathFactory) 
     )
     assert process.returncode == 0, process.stderr[-4000:]
     return torch.load(folder / "report.pt", weights_only=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "auto_class"),
+    [("linear-lm", "AutoModelForCausalLM"), ("encoder", "AutoModel"), ("encoder", "AutoModelForMaskedLM")],
+)
+@torch.no_grad()
+def test_every_kind_of_model_loads(
+    name: str, auto_class: str, report: dict[Any, Any], others: dict[str, PreTrainedModel]
+) -> None:
+    model = others[name].base_model if auto_class == "AutoModel" else others[name]
+    loaded = report[name, auto_class]
+    assert loaded["class"] == type(model).__name__
+    assert loaded["module"].startswith("transformers_modules.")
+    torch.testing.assert_close(loaded["output"], model(IDS)[0])
 
 
 def test_the_process_really_had_no_paperformer(report: dict[Any, Any]) -> None:

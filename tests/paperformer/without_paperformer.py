@@ -1,6 +1,6 @@
 """Run by test_remote_code.py, in a process that cannot import paperformer and reaches no network.
 
-    python -I without_paperformer.py SEQ2SEQ_FOLDER SEQ2SEQ_BASE_FOLDER LM_FOLDER LM_BASE_FOLDER REPORT
+    python -I without_paperformer.py SEQ2SEQ SEQ2SEQ_BASE LM LM_BASE LINEAR_LM ENCODER REPORT
 
 Loads the folders with transformers alone, and writes what came out to REPORT, a file of torch.save.
 """
@@ -31,6 +31,7 @@ from transformers import (  # noqa: E402
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     pipeline,
@@ -40,6 +41,7 @@ IDS = torch.tensor([[5, 70, 9, 2]])
 AUTO_CLASSES = {
     "AutoModel": AutoModel,
     "AutoModelForCausalLM": AutoModelForCausalLM,
+    "AutoModelForMaskedLM": AutoModelForMaskedLM,
     "AutoModelForSeq2SeqLM": AutoModelForSeq2SeqLM,
 }
 
@@ -66,7 +68,7 @@ def run_card(folder: str) -> list[str]:
 
 
 def main() -> None:
-    seq2seq, seq2seq_base, lm, lm_base, report_file = sys.argv[1:]
+    seq2seq, seq2seq_base, lm, lm_base, linear_lm, encoder, report_file = sys.argv[1:]
     report: dict[str, Any] = {}
     try:
         importlib.import_module("paperformer")
@@ -86,6 +88,9 @@ def main() -> None:
         (lm, "AutoModel"),
         (lm, "AutoModelForCausalLM"),
         (lm_base, "AutoModel"),
+        (linear_lm, "AutoModelForCausalLM"),
+        (encoder, "AutoModel"),
+        (encoder, "AutoModelForMaskedLM"),
     ):
         report[Path(folder).name, auto_class] = load(folder, auto_class)
 

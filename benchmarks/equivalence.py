@@ -17,7 +17,7 @@ from paperformer.training.hardware import describe_hardware
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "equivalence.md"
-MEASURES = ("logits", "loss", "gradients")
+MEASURES = ("logits", "loss", "gradients", "logits in float32", "loss in float32", "gradients in float32")
 GENERATION = "generates_the_same_tokens"  # in the names of tests
 
 INTRODUCTION = """\
@@ -32,7 +32,9 @@ the right and, where the reference takes it, on the left; our attention by sdpa 
 No parameter of either model is left out, and where a reference stores or scales weights in another way, the test's
 `translate` says how ([tests/equivalence/](../tests/equivalence)). Models compute in float64, where the reference can:
 what remains are the parts (norms, sinusoids, losses) that one side computes in float32 all the same. Where it cannot,
-because of its softmax in float32, both compute in float32.
+because of its softmax in float32, both compute in float32. The last three columns are for float32 throughout, the
+precision that models are used in; there gradients are relative to the largest of all parameters, because those that
+are zero but for rounding have no scale of their own.
 
 In at least one of their configurations, {generating} also generate greedily with caches, and the tokens are identical.
 """
@@ -71,7 +73,7 @@ def table(records: list[dict[str, str]]) -> list[str]:
         row = (record["reference"], record["shows"])
         differences = [float(record[measure]) for measure in MEASURES]
         largest[row] = [max(pair) for pair in zip(differences, largest.get(row, differences), strict=True)]
-    rows = ["| reference | what it shows | logits | loss | gradients |", "|---|---|---|---|---|"]
+    rows = [f"| reference | what it shows | {' | '.join(MEASURES)} |", "|---|---" + "|---" * len(MEASURES) + "|"]
     for (reference, shows), differences in largest.items():
         rows.append(f"| {reference} | {shows} | {' | '.join(f'{difference:.0e}' for difference in differences)} |")
     return rows

@@ -92,6 +92,7 @@ def compare(
     inputs: Mapping[str, Any],
     real: Tensor,
     their_inputs: Mapping[str, Any] | None = None,
+    gradient_floor: float = GRADIENT_FLOOR,
 ) -> Differences:
     """Copies their weights into our model and compares logits and loss in evaluation mode, loss and gradients in
     training mode, where our loss is computed without logits.
@@ -104,6 +105,7 @@ def compare(
         inputs: the arguments of our model.
         real: (B, T), true where a logit is of a real token rather than of padding.
         their_inputs: the arguments of their model; None: the same.
+        gradient_floor: the smallest scale of a gradient, as a part of the largest gradient of all.
 
     Raises:
         AssertionError: if anything differs by more than `TOLERANCE`, if a parameter of either model is left out by
@@ -119,7 +121,7 @@ def compare(
     differences = Differences(
         logits=_relative(our_output.logits[real], their_output.logits[real]),
         loss=max(_relative(our_output.loss, their_output.loss), _relative(our_loss, their_loss)),
-        gradients=_largest_gradient_difference(ours, theirs, sources, translated),
+        gradients=_largest_gradient_difference(ours, theirs, sources, translated, gradient_floor),
     )
     for part, difference in asdict(differences).items():
         assert difference <= TOLERANCE, f"{part} differ by {difference:.1e} of their scale"
@@ -140,7 +142,9 @@ def compare_generation(ours: Any, theirs: Any, translate: Translation, inputs: M
     assert torch.equal(generated, expected), f"{generated.tolist()} instead of {expected.tolist()}"
 
 
-def _largest_gradient_difference(ours: nn.Module, theirs: nn.Module, sources: Weights, translated: Weights) -> float:
+def _largest_gradient_difference(
+    ours: nn.Module, theirs: nn.Module, sources: Weights, translated: Weights, gradient_floor: float
+) -> float:
     our_gradients = {name: parameter.grad for name, parameter in ours.named_parameters()}
     their_gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     for whose, gradients in (("our", our_gradients), ("their", their_gradients)):
@@ -154,7 +158,7 @@ def _largest_gradient_difference(ours: nn.Module, theirs: nn.Module, sources: We
     )
     unused = [name for name, gradient in zip(sources, pulled_back, strict=True) if gradient is None]
     assert not unused, f"translate makes nothing of their {unused}"
-    floor = GRADIENT_FLOOR * max(gradient.abs().max().item() for gradient in their_gradients.values())
+    floor = gradient_floor * max(gradient.abs().max().item() for gradient in their_gradients.values())
     return max(
         _relative(gradient, their_gradients[name], floor) for name, gradient in zip(sources, pulled_back, strict=True)
     )

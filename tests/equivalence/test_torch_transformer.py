@@ -87,7 +87,7 @@ class TorchTransformer(nn.Module):
 
     def embed_and_place(self, ids: Tensor, mask: Tensor) -> Tensor:
         """sqrt(E) times the embedding, plus the sinusoid of the position, which padding does not advance."""
-        waves = torch.tensor([sinusoid(position) for position in range(ids.shape[1])], dtype=torch.float64)
+        waves = torch.tensor([sinusoid(i) for i in range(ids.shape[1])], dtype=self.embed.weight.dtype)
         return math.sqrt(HIDDEN_SIZE) * self.embed(ids) + waves[(mask.cumsum(-1) - 1).clamp(min=0)]
 
 

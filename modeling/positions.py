@@ -151,7 +151,25 @@ def rotate(heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
     return heads * cos + torch.cat((-second, first), dim=-1) * sin
 
 
-class AlibiPositions(NoPositions):
+class DistanceBias(NoPositions):
+    """A scheme that adds to each score a number that depends on the head and on how far apart the two positions are."""
+
+    def attention_bias(
+        self,
+        hidden_states: torch.Tensor,
+        position_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        past_key_values: Cache | None,
+    ) -> torch.Tensor:
+        keys = key_position_ids(position_ids, attention_mask, past_key_values)
+        return self.bias(keys[:, None] - position_ids[..., None]).to(hidden_states.dtype)  # (B, H, T, S)
+
+    def bias(self, distances: torch.Tensor) -> torch.Tensor:
+        """The numbers for key position minus query position, (B, T, S) -> (B, H, T, S)."""
+        raise NotImplementedError
+
+
+class AlibiPositions(DistanceBias):
     """Attention with linear biases: each head penalises distance at a rate of its own (Press et al. 2022).
 
     The bias of head h is -slope_h |i - j|. Slopes are computed where they are needed, as no buffer would survive
@@ -162,16 +180,9 @@ class AlibiPositions(NoPositions):
         super().__init__(config, is_causal=is_causal)
         self.num_heads = config.num_attention_heads
 
-    def attention_bias(
-        self,
-        hidden_states: torch.Tensor,
-        position_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        past_key_values: Cache | None,
-    ) -> torch.Tensor:
-        distances = key_position_ids(position_ids, attention_mask, past_key_values)[:, None] - position_ids[..., None]
+    def bias(self, distances: torch.Tensor) -> torch.Tensor:
         slopes = alibi_slopes(self.num_heads, distances.device)[:, None, None]  # (H, 1, 1)
-        return (-slopes * distances.abs()[:, None]).to(hidden_states.dtype)  # (B, H, T, S)
+        return -slopes * distances.abs()[:, None]
 
 
 def alibi_slopes(num_heads: int, device: torch.device | None = None) -> torch.Tensor:
@@ -185,7 +196,7 @@ def alibi_slopes(num_heads: int, device: torch.device | None = None) -> torch.Te
     return 2.0 ** -torch.cat((exponents, between))
 
 
-class RelativePositions(NoPositions):
+class RelativePositions(DistanceBias):
     """A learned bias for each head and bucket of distances, shared by all layers (Raffel et al. 2020, section 2.1).
 
     Half of the buckets hold one distance each; the others grow logarithmically up to
@@ -199,15 +210,8 @@ class RelativePositions(NoPositions):
         self.max_distance = config.relative_attention_max_distance
         self.table = nn.Embedding(config.relative_attention_num_buckets, config.num_attention_heads)
 
-    def attention_bias(
-        self,
-        hidden_states: torch.Tensor,
-        position_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        past_key_values: Cache | None,
-    ) -> torch.Tensor:
-        distances = key_position_ids(position_ids, attention_mask, past_key_values)[:, None] - position_ids[..., None]
-        return self.table(self._bucket(distances)).permute(0, 3, 1, 2).to(hidden_states.dtype)  # (B, H, T, S)
+    def bias(self, distances: torch.Tensor) -> torch.Tensor:
+        return self.table(self._bucket(distances)).permute(0, 3, 1, 2)
 
     def _bucket(self, distances: torch.Tensor) -> torch.Tensor:
         """Index into the table for key position minus query position, both (B, T, S)."""

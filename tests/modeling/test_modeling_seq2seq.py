@@ -10,6 +10,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from paperformer import PaperformerForConditionalGeneration
 from paperformer.modeling.dropout import Dropout
 
+from .tokens import ids, padded
+
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
 
@@ -17,16 +19,6 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 def model(kind, make_seq2seq) -> PaperformerForConditionalGeneration:
     """One model of each kind; tests leave it as it is."""
     return make_seq2seq(**kind)
-
-
-def ids(*shape: int) -> Tensor:
-    return torch.randint(3, 50, shape)
-
-
-def padded(rows: list[Tensor], side: str) -> tuple[Tensor, Tensor]:
-    """Token ids and mask, (B, longest)."""
-    batch = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1, padding_side=side)
-    return batch.clamp(min=0), (batch >= 0).long()
 
 
 def other(tokens: Tensor) -> Tensor:

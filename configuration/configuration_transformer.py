@@ -154,6 +154,11 @@ class TransformerConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = 2
 
     @property
+    def has_position_bias(self) -> bool:
+        """Whether order enters as a bias on the scores of attention."""
+        return self.position_embedding_type in ("alibi", "relative")
+
+    @property
     def base_model_tp_plan(self) -> dict[str, str] | None:  # type: ignore[override]  # here it depends on the options
         """How the weights of the stack are split for tensor parallelism (Shoeybi et al. 2019, arXiv 1909.08053);
         None: not at all."""
@@ -161,7 +166,7 @@ class TransformerConfig(PreTrainedConfig):
 
     def _block_tp_plan(self, block: str, *attentions: str) -> dict[str, str]:
         """First projections of a sub-layer by columns, the last by rows, so that each is one exchange in all."""
-        if self.position_embedding_type in ("alibi", "relative"):
+        if self.has_position_bias:
             return {}  # their bias has all heads, the attention of one process would have some
         columns = [f"{attention}.{name}_proj" for attention in attentions for name in "qkv"]
         columns += ["mlp.gate_proj", "mlp.up_proj"] if self.gated_mlp else ["mlp.up_proj"]

@@ -54,7 +54,7 @@ class PaperformerPreTrainedModel(PreTrainedModel):
                 f"{config.linear_attention}; they are different functions: leave attn_implementation out, or train a "
                 "model with the other linear_attention"
             )
-        if "flash" in asked and config.position_embedding_type in ("alibi", "relative"):
+        if "flash" in asked and config.has_position_bias:
             raise ValueError(
                 f"attn_implementation is {asked!r}, but position_embedding_type {config.position_embedding_type!r} "
                 "adds a bias to the scores, which flash attention cannot do; use 'sdpa', 'flex_attention' or 'eager'"
@@ -81,8 +81,7 @@ class PaperformerPreTrainedModel(PreTrainedModel):
         decoder, whose positions `generate()` does not count, which of its prompt's tokens are: they get the 2D mask,
         as long as the cache, so that its shape never changes.
         """
-        biased = config.position_embedding_type in ("alibi", "relative")
-        if not (biased or config.linear_attention or config.is_encoder_decoder):
+        if not (config.has_position_bias or config.linear_attention or config.is_encoder_decoder):
             return causal_mask(config, inputs_embeds, attention_mask, past_key_values, position_ids)
         if attention_mask is None:
             return None

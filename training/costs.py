@@ -365,7 +365,7 @@ class _Saved:
             saved += round(element * (queries * query_width + keys * key_width))
         if config.linear_attention:
             return saved + 4 * self._linear_attention(queries, keys, is_causal=is_causal)
-        is_biased = is_self and config.position_embedding_type in ("alibi", "relative")
+        is_biased = is_self and config.has_position_bias
         if self.attention == "eager" or is_biased or self._is_masked():
             key_width = query_width  # each query head gets its own copy of keys and values
         saved += size * (queries * query_width + 2 * keys * key_width)

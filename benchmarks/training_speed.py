@@ -37,8 +37,8 @@ from paperformer.modeling import loss as loss_module
 from paperformer.modeling.dropout import Dropout
 from paperformer.modeling.modeling_seq2seq import PaperformerForConditionalGeneration
 from paperformer.training.allocator import keep_large_buffers
-from paperformer.training.batching import Batch, pad, token_budget_batches
 from paperformer.training.cpu_attention import SDPA_FLOAT32
+from paperformer.training.data.batching import Batch, pad, token_budget_batches
 
 RESULTS = Path(__file__).parent / "results" / "training_speed.md"
 LABEL_SMOOTHING = 0.1

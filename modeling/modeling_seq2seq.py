@@ -1,9 +1,10 @@
 """The encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017, figure 1).
 
-Shapes: B batch, S source length, T target length, E hidden size, V vocabulary.
+Shapes: B batch, S source length, T target length, E hidden size, V vocabulary (the target's, where the source has its
+own).
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -46,7 +47,19 @@ class PaperformerSeq2SeqPreTrainedModel(PaperformerPreTrainedModel):
             self._tp_plan = {name: style for name, style in (self._tp_plan or {}).items() if name not in plan} | own
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
-        """Resizes the decoder's embedding too where it is not the encoder's: transformers knows of one only."""
+        """Resizes all that has a row for each entry of the joint vocabulary, and `config.vocab_size`.
+
+        transformers knows of the encoder's embedding and of the output projection; the decoder's embedding follows
+        where it is not the encoder's. See `transformers.PreTrainedModel.resize_token_embeddings` for the arguments.
+
+        Raises:
+            ValueError: if source and target have a vocabulary each; the arguments cannot tell which of them is meant.
+        """
+        if self.config.source_vocab_size is not None:
+            raise ValueError(
+                f"source_vocab_size is {self.config.source_vocab_size} and vocab_size is {self.config.vocab_size}; "
+                "resize_token_embeddings is for one joint vocabulary: make a new model with the sizes that are needed"
+            )
         decoder = getattr(self.base_model, "decoder", None)  # a stack on its own has none
         if decoder is not None and not self.config.share_embeddings:
             decoder.resize_token_embeddings(*args, **kwargs)
@@ -60,6 +73,8 @@ class PaperformerSeq2SeqEncoder(TransformerStack, PaperformerSeq2SeqPreTrainedMo
 
     def __init__(self, config: PaperformerSeq2SeqConfig):
         super().__init__(config, config.encoder_layers)
+        if config.encoder_vocab_size != config.vocab_size:
+            self.embed_tokens = nn.Embedding(config.encoder_vocab_size, config.hidden_size)
         self.post_init()
 
     @merge_with_config_defaults
@@ -166,7 +181,11 @@ class PaperformerSeq2SeqDecoder(TransformerStack, PaperformerSeq2SeqPreTrainedMo
 
 
 class PaperformerSeq2SeqModel(PaperformerSeq2SeqPreTrainedModel):
-    """Encoder and decoder, with one token embedding between them when `config.share_embeddings`."""
+    """Encoder and decoder, with one token embedding between them when `config.share_embeddings`.
+
+    Otherwise the encoder's embedding has `config.encoder_vocab_size` rows. It is the one that transformers calls the
+    model's input embeddings; the decoder's is `get_decoder().get_input_embeddings()`.
+    """
 
     def __init__(self, config: PaperformerSeq2SeqConfig):
         super().__init__(config)
@@ -257,13 +276,27 @@ class PaperformerForConditionalGeneration(PaperformerSeq2SeqPreTrainedModel, Gen
 
     _tp_plan = {"lm_head": "colwise_gather_output"}
 
+    hub_options: dict[str, Any]
+    """Which version of a repository on the Hub `from_pretrained` has read, and through which cache: for reading what
+    else lies there, such as the target's tokenizer."""
+
     def __init__(self, config: PaperformerSeq2SeqConfig):
         super().__init__(config)
         source = "encoder" if config.share_embeddings else "decoder"
         self._tied_weights_keys = {"lm_head.weight": f"model.{source}.embed_tokens.weight"}
         self.model = PaperformerSeq2SeqModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.output_bias)
+        self.hub_options = {}
         self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Self:
+        """Loads a model (see `transformers.PreTrainedModel.from_pretrained`), and sets its `hub_options`."""
+        loaded: Any = super().from_pretrained(*args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded  # with output_loading_info
+        options = ("cache_dir", "local_files_only", "revision")  # no token: models get pickled and shared
+        model.hub_options = {name: kwargs[name] for name in options if name in kwargs}
+        return loaded
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Teacher forcing: the labels shifted right by one, behind `decoder_start_token_id`; -100 becomes padding.

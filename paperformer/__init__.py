@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .modeling.modeling_encoder import PaperformerEncoderModel, PaperformerForMaskedLM
     from .modeling.modeling_lm import PaperformerForCausalLM, PaperformerLMModel
     from .modeling.modeling_seq2seq import PaperformerForConditionalGeneration, PaperformerSeq2SeqModel
-    from .tokenization import train_bpe
+    from .tokenization import train_tokenizer
 
 __version__ = version("paperformer")
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "PaperformerSeq2SeqConfig",
     "PaperformerSeq2SeqModel",
     "__version__",
-    "train_bpe",
+    "train_tokenizer",
 ]
 
 _MODULES = {
@@ -43,7 +43,7 @@ _MODULES = {
     "PaperformerLMModel": ".modeling.modeling_lm",
     "PaperformerSeq2SeqConfig": ".configuration.configuration_seq2seq",
     "PaperformerSeq2SeqModel": ".modeling.modeling_seq2seq",
-    "train_bpe": ".tokenization",
+    "train_tokenizer": ".tokenization",
 }
 
 

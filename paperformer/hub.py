@@ -228,7 +228,7 @@ def push(
     The repository is made if it is missing. The card's example code takes its name, in the folder as well.
 
     Args:
-        folder: what a run leaves in its `model/`: weights, tokenizer, code, card and scores.
+        folder: what a run leaves in its `model/`: weights, tokenizer (or two of them), code, card and scores.
         repo_id: `USER/NAME`, or `NAME` for the account that the token belongs to.
         private: whether a new repository is private; None leaves it to the account's or organisation's
             setting. An existing repository stays as it is.
@@ -265,7 +265,7 @@ def check_ready_to_push(folder: Path) -> None:
 
     Raises:
         InputError: naming the first thing that is missing or damaged: model configuration, weights,
-            tokenizer, code, scores or card.
+            tokenizers, code, scores or card.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; give the model folder of a finished run")
@@ -285,8 +285,7 @@ def check_ready_to_push(folder: Path) -> None:
                 pass  # opening compares the header with the file's size
         except (OSError, SafetensorError) as error:
             raise InputError(f"{folder / shard} is missing or damaged; save the weights again") from error
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        _read_json(folder / name, "save the model's tokenizer into the folder")
+    _check_tokenizers(folder, has_two=config.get("source_vocab_size") is not None)
     modules = {reference.partition(".")[0] for reference in config.get("auto_map", {}).values()}
     if not modules or not all((folder / f"{module}.py").is_file() for module in modules):
         raise InputError(f"{folder} lacks the model's code; save the model again with paperformer installed")
@@ -301,6 +300,22 @@ def check_ready_to_push(folder: Path) -> None:
     card = folder / "README.md"
     if not _shows_scores(card):
         raise InputError(f"{card} is missing or shows no scores; write the model's card before publishing it")
+
+
+def _check_tokenizers(folder: Path, *, has_two: bool) -> None:
+    """Checks that a folder has as many tokenizers as its model has vocabularies."""
+    places = {folder: "save the model's tokenizer into the folder"}
+    target = folder / PaperformerSeq2SeqConfig.target_tokenizer_folder
+    if has_two:
+        places[target] = "source and target have a vocabulary each: save the target's tokenizer there"
+    elif target.exists():
+        raise InputError(
+            f"{target} is a second tokenizer, but config.json has no source_vocab_size, so the model has one "
+            "vocabulary; remove one of the tokenizers"
+        )
+    for place, remedy in places.items():
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            _read_json(place / name, remedy)
 
 
 def _shows_scores(card: Path) -> bool:

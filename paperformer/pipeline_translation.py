@@ -6,14 +6,57 @@ have in common.
 """
 
 import warnings
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, Pipeline
+from transformers import (
+    AutoTokenizer,
+    GenerationConfig,
+    Pipeline,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+
+def load_target_tokenizer(model: PreTrainedModel) -> PreTrainedTokenizerBase | None:
+    """The tokenizer that decodes a model's outputs, from where the model was loaded: a folder or the Hub.
+
+    Returns:
+        The target's tokenizer, for a model with a `source_vocab_size`; None for others, which have one tokenizer for
+        both.
+
+    Raises:
+        ValueError: if there should be one, and it cannot be loaded.
+    """
+    config: Any = model.config
+    if not _has_two_vocabularies(config):
+        return None
+    folder = config.target_tokenizer_folder
+    try:
+        # Given the configuration, it looks for none beside the tokenizer.
+        options: dict[str, Any] = {"subfolder": folder, "config": config, "trust_remote_code": False}
+        return AutoTokenizer.from_pretrained(model.name_or_path, **options, **getattr(model, "hub_options", {}))
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            "the model has a vocabulary for source and target each, and the target's tokenizer cannot be loaded from "
+            f"{folder} in {model.name_or_path!r}; save it there, or pass it as target_tokenizer"
+        ) from error
+
+
+def _has_two_vocabularies(config: PreTrainedConfig) -> bool:
+    return getattr(config, "source_vocab_size", None) is not None
 
 
 class TranslationPipeline(Pipeline):
     """Translates a text, or many.
+
+    Args:
+        target_tokenizer: the tokenizer that decodes translations, of a model with two vocabularies; by default that
+            of the folder or repository that the model was loaded from. Of other models `tokenizer` does both.
+        args, kwargs: as `transformers.Pipeline` takes them.
 
     Example:
         >>> translate = pipeline("translation", model="USER/NAME", trust_remote_code=True)
@@ -23,7 +66,7 @@ class TranslationPipeline(Pipeline):
         [{'translation_text': 'Ein Hund läuft.'}, {'translation_text': 'Eine Katze schläft.'}]
 
     Raises:
-        ValueError: if the model is not an encoder-decoder.
+        ValueError: if the model is not an encoder-decoder, or its second tokenizer cannot be loaded.
     """
 
     # Which parts `pipeline` looks for in the model's folder.
@@ -36,10 +79,13 @@ class TranslationPipeline(Pipeline):
     model: Any
     tokenizer: Any
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Any, target_tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any):
         super().__init__(*args, **kwargs)
         if not self.model.config.is_encoder_decoder:
             raise ValueError(f"{type(self.model).__name__} is no encoder-decoder, and cannot translate")
+        if target_tokenizer is None:
+            target_tokenizer = load_target_tokenizer(self.model)
+        self.target_tokenizer = target_tokenizer
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Translates.
@@ -69,6 +115,12 @@ class TranslationPipeline(Pipeline):
             return []
         translations = super().__call__(inputs, *args, **kwargs)
         return [several[0] if len(several) == 1 else several for several in translations]
+
+    def save_pretrained(self, save_directory: str | PathLike[str], **kwargs: Any) -> None:
+        """Saves model, tokenizers and this code (see `transformers.Pipeline.save_pretrained`)."""
+        super().save_pretrained(save_directory, **kwargs)
+        if self.target_tokenizer is not None and _has_two_vocabularies(self.model.config):
+            self.target_tokenizer.save_pretrained(Path(save_directory) / self.model.config.target_tokenizer_folder)
 
     def _sanitize_parameters(self, **generate_kwargs: Any) -> tuple[dict[str, Any], ...]:
         return {}, generate_kwargs, {}
@@ -115,7 +167,8 @@ class TranslationPipeline(Pipeline):
         return chosen.get("max_new_tokens") is not None or chosen.get("max_length") is not None
 
     def postprocess(self, model_outputs: dict[str, Any]) -> list[dict[str, str]]:  # type: ignore[override]
-        texts = self.tokenizer.batch_decode(
+        tokenizer = self.tokenizer if self.target_tokenizer is None else self.target_tokenizer
+        texts = tokenizer.batch_decode(
             model_outputs["output_ids"][0], skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return [{"translation_text": "" if model_outputs["is_blank"] else text} for text in texts]

@@ -37,7 +37,7 @@ def test_python_code_runs():
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
 def test_commands_have_the_options_that_are_shown(command, capsys):
-    name = command[:2] if command[0] in ("plot", "train") else command[:1]
+    name = command[:2] if command[0] in ("plot", "prepare", "tokenizer", "train") else command[:1]
     with contextlib.suppress(SystemExit):
         main([*name, "--help"])
     options = {word.partition("=")[0] for word in command if word.startswith("--")} - {"--help"}

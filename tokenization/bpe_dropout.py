@@ -17,6 +17,9 @@ from random import Random
 
 from transformers import PreTrainedTokenizerFast
 
+from .byte_fallback import spell
+from .words import encode_by_words
+
 # A pair of neighbouring token ids -> (the merge's rank, lower is earlier; the id of the merged token).
 Merges = dict[tuple[int, int], tuple[int, int]]
 
@@ -29,10 +32,10 @@ def encode_with_bpe_dropout(
     This is algorithm 1 of the paper.
 
     Args:
-        tokenizer: A byte-level BPE tokenizer of `train_bpe`; it is not changed.
+        tokenizer: A BPE of `train_tokenizer`, `byte_bpe` or `bpe`; it is not changed.
         texts: The texts to encode.
         dropout: Probability p of leaving out a merge. The paper uses 0.1, and 0.6 for Chinese and Japanese;
-            with 0 the result is `tokenizer(texts).input_ids`, with 1 it is bytes.
+            with 0 the result is `tokenizer(texts).input_ids`, with 1 it is single bytes or characters.
         seed: The same seed gives the same segmentations; take another one each epoch.
 
     Returns:
@@ -44,25 +47,15 @@ def encode_with_bpe_dropout(
     """
     if not 0 <= dropout <= 1:
         raise ValueError(f"dropout is {dropout}, and must be a probability from 0 to 1")
-    backend = tokenizer.backend_tokenizer
-    model = json.loads(backend.to_str())["model"]
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
     if model["type"] != "BPE":
         raise ValueError(f"BPE-dropout needs a BPE tokenizer, and this tokenizer's model is {model['type']}")
     vocab: dict[str, int] = model["vocab"]
     merges: Merges = {
         (vocab[left], vocab[right]): (rank, vocab[left + right]) for rank, (left, right) in enumerate(model["merges"])
     }
-    suffix: list[int] = tokenizer("").input_ids  # </s>, if the tokenizer appends one
     random = Random(seed)
-
-    encoded = []
-    for text in texts:
-        normalized = backend.normalizer.normalize_str(text) if backend.normalizer else text
-        ids: list[int] = []
-        for word, _ in backend.pre_tokenizer.pre_tokenize_str(normalized):
-            ids += _segment([vocab[byte] for byte in word], merges, dropout, random)
-        encoded.append(ids + suffix)
-    return encoded
+    return encode_by_words(tokenizer, texts, lambda word: _segment(spell(word, vocab), merges, dropout, random))
 
 
 def _segment(word: list[int], merges: Merges, dropout: float, random: Random) -> list[int]:

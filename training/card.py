@@ -8,7 +8,7 @@ sentence is there only if a fact stands behind it.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from os import PathLike
 from pathlib import Path
@@ -37,8 +37,8 @@ class SplitFacts:
     name: str
     """train, validation, test, or what the data set calls it."""
 
-    examples: int
-    """Sentence pairs of a translation corpus, documents of running text."""
+    examples: int | None
+    """Sentence pairs of a translation corpus, documents of running text; None if they were streamed."""
 
     tokens: int | None = None
     """Tokens of the model's vocabulary, of both languages together; None if they were not counted."""
@@ -57,11 +57,14 @@ class ModelCardFacts:
     dataset: str
     """What it was trained on: a title to read, or a data set's name on the Hub."""
 
-    hub_dataset: str | None = None
-    """The name of the data set on the Hub, if it is one; the card then links to it."""
+    hub_datasets: Sequence[str] = ()
+    """The names of the data sets that are on the Hub; the card links to them."""
 
     splits: Sequence[SplitFacts]
     """The parts of the data set that were used, training first."""
+
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Rows that were left out of the training text before training: reason -> how many."""
 
     languages: Sequence[str] = ()
     """Language codes; for translation, source and target."""
@@ -219,9 +222,10 @@ def build_card(facts: ModelCardFacts) -> ModelCard:
             for result in results
         ],
         splits=[
-            _row(split.name, f"{split.examples:,}", "–" if split.tokens is None else f"{split.tokens:,}")
+            _row(split.name, *("–" if count is None else f"{count:,}" for count in (split.examples, split.tokens)))
             for split in facts.splits
         ],
+        left_out=", ".join(f"{count:,} rows ({reason})" for reason, count in facts.left_out.items() if count),
         example_name="sentence pairs" if facts.task == "translation" else "documents",
         sparkline=_sparkline([loss for _, loss in facts.validation_curve]),
         curve=[_row(f"{step:,}", f"{loss:.4f}") for step, loss in _thinned(facts.validation_curve)],
@@ -253,14 +257,14 @@ def _metadata(facts: ModelCardFacts, results: Sequence[Result]) -> ModelCardData
         pipeline_tag=facts.task,
         language=[code for code in languages if re.fullmatch("[a-z]{2,3}", code)] or None,
         license=facts.license,
-        datasets=[facts.hub_dataset] if facts.hub_dataset else None,
+        datasets=list(facts.hub_datasets) or None,
         metrics=[metric for metric in dict.fromkeys(result.metric for result in results) if metric in HUB_METRICS],
         tags=["paperformer"],
         eval_results=[
             EvalResult(
                 task_type=facts.task,
                 task_name=TASK_NAMES[facts.task],
-                dataset_type=facts.hub_dataset or facts.dataset,
+                dataset_type=facts.hub_datasets[0] if facts.hub_datasets else facts.dataset,
                 dataset_name=facts.dataset,
                 dataset_split=result.split,
                 metric_type=result.metric,
@@ -287,9 +291,15 @@ def _description(facts: ModelCardFacts) -> str:
     return (
         f"{kind}, {config['hidden_size']} wide, with {config['num_attention_heads']} attention heads, "
         f"{config['norm_position']}-norm ({config['norm_type']}), {config['position_embedding_type']} "
-        f"positions and a vocabulary of {config['vocab_size']:,} tokens: {facts.parameters:,} parameters, "
+        f"positions and {_vocabulary(config)}: {facts.parameters:,} parameters, "
         f"trained from scratch. {purpose}"
     )
+
+
+def _vocabulary(config: Mapping[str, Any]) -> str:
+    if source := config.get("source_vocab_size"):
+        return f"vocabularies of {source:,} (source) and {config['vocab_size']:,} tokens (target)"
+    return f"a vocabulary of {config['vocab_size']:,} tokens"
 
 
 def _limits(facts: ModelCardFacts, results: Sequence[Result]) -> list[str]:
@@ -297,9 +307,10 @@ def _limits(facts: ModelCardFacts, results: Sequence[Result]) -> list[str]:
     unit = "sentence pairs" if facts.task == "translation" else "documents"
     limits = []
     if facts.splits:
-        train = facts.splits[0]
+        examples = facts.splits[0].examples
+        amount = f"the {unit}" if examples is None else f"{examples:,} {unit}"
         limits.append(
-            f"All it knows comes from {train.examples:,} {unit} of {facts.dataset}: no other text was used, "
+            f"All it knows comes from {amount} of {facts.dataset}: no other text was used, "
             "and no pretrained weights. Expect errors on other subjects, styles and spellings."
         )
     splits = " and ".join(dict.fromkeys(result.split for result in results))

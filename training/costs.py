@@ -2,8 +2,9 @@
 
 Each figure is a formula, derived in its function's docstring; the tests compare it with what is counted in the model.
 
-Symbols: V vocabulary, E hidden size, F intermediate size, H query heads, G key-value heads, D head width, N blocks of a
-stack, T length, S length of the source that cross-attention reads, B sequences of a batch.
+Symbols: V vocabulary (the target's, where the source has its own), E hidden size, F intermediate size, H query heads,
+G key-value heads, D head width, N blocks of a stack, T length, S length of the source that cross-attention reads, B
+sequences of a batch.
 """
 
 import math
@@ -51,7 +52,8 @@ def count_parameters(config: Config, *, with_head: bool = True) -> dict[str, int
     A linear layer from m to n features has mn + n parameters, a LayerNorm of width m has 2m, an RMSNorm m; without
     biases (`use_bias`) they have mn, m and m. From that,
 
-        embeddings        V E, twice if encoder and decoder have their own; and E for each segment type
+        embeddings        V E, twice if encoder and decoder have their own (the encoder's V is the source's); and E for
+                          each segment type
         positions         learned: E for each position; relative: H for each bucket; in every stack
         attention         N (2 E HD + 2 E GD), and biases N (HD + 2 GD + E)
         cross-attention   the same once more for each block of a decoder
@@ -73,8 +75,9 @@ def count_parameters(config: Config, *, with_head: bool = True) -> dict[str, int
     counts = dict.fromkeys(
         ("embeddings", "positions", "attention", "cross-attention", "feed-forward", "norms", "output layer"), 0
     )
-    has_two_tables = isinstance(config, PaperformerSeq2SeqConfig) and not config.share_embeddings
-    counts["embeddings"] = config.vocab_size * width * (2 if has_two_tables else 1)
+    counts["embeddings"] = config.vocab_size * width
+    if isinstance(config, PaperformerSeq2SeqConfig) and not config.share_embeddings:
+        counts["embeddings"] += config.encoder_vocab_size * width
     attention_biases = biases * (_query_width(config) + 2 * _key_width(config) + width)
     feed_forward_biases = biases * ((2 if config.gated_mlp else 1) * config.intermediate_size + width)
     for stack in stacks(config):

@@ -24,9 +24,10 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel, get_scheduler
 
 from .allocator import keep_large_buffers
-from .batching import Batch, BatchStream
 from .card import SplitFacts
 from .cpu_attention import SDPA_FLOAT32
+from .data.batch_stream import BatchStream
+from .data.batching import Batch
 from .evaluation import count_labels
 from .hardware import describe_hardware
 from .input_error import InputError
@@ -43,8 +44,8 @@ class Task(Protocol):
     def build_model(self) -> PreTrainedModel:
         """The model with fresh weights."""
 
-    def epoch_batches(self, epoch: int) -> Sequence[Any]:
-        """The batches of an epoch, for all processes together; the same at every call with the same epoch."""
+    def pools(self, epoch: int, first: int) -> Iterator[Sequence[Any]]:
+        """The batches of an epoch, for all processes together, as `BatchStream` takes them."""
 
     def collate(self, batch: Any) -> Batch:
         """Tensors of one of those batches."""
@@ -60,6 +61,9 @@ class Task(Protocol):
 
     def splits(self) -> list[SplitFacts]:
         """Sizes of the splits, for the card."""
+
+    def describe_batches(self) -> str:
+        """What an epoch of training is made of, in a line."""
 
 
 class NonFiniteGradientError(RuntimeError):
@@ -104,7 +108,9 @@ def fit(task: Task, recipe: Recipe[Any], folder: RunFolder, accelerator: Acceler
     optimizer = _adamw(model, options, fused=accelerator.device.type in ("cpu", "cuda"))
     schedule = learning_rate_schedule(optimizer, options)
     model, optimizer = accelerator.prepare(model, optimizer)
-    stream = BatchStream(task.epoch_batches, task.collate, accelerator.process_index, accelerator.num_processes)
+    stream = BatchStream(
+        task.pools, task.collate, accelerator.process_index, accelerator.num_processes, recipe.data.workers
+    )
     progress = _Progress()
     accelerator.register_for_checkpointing(schedule, stream, progress)
     if recipe.run.resume:

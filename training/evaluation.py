@@ -6,6 +6,7 @@ Sums and counts travel together and are divided once, at the end. A score carrie
 import math
 import time
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ import torch
 from sacrebleu.metrics import BLEU, CHRF
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .batching import Batch, pad, token_budget_batches
+from .data.batching import Batch, TokenIds, pad, token_budget_batches
+from .data.packing import evaluation_windows
 from .progress import ProgressBar
 
 
@@ -52,6 +54,7 @@ def translate(
     tokenizer: PreTrainedTokenizerBase,
     sources: Sequence[str],
     *,
+    target_tokenizer: PreTrainedTokenizerBase | None = None,
     num_beams: int = 5,
     length_penalty: float = 1.0,
     max_length: int = 128,
@@ -60,7 +63,9 @@ def translate(
     """Translates texts by beam search (greedily with one beam), in the order given.
 
     Args:
+        tokenizer: of the sources, and of the translations where there is no other.
         sources: raw texts; longer ones than `max_length` tokens are truncated.
+        target_tokenizer: of the translations, for a model with two vocabularies.
         num_beams: beam size.
         length_penalty: a hypothesis' log-probability is divided by its length to this power.
         max_length: longest source; a target may be up to twice as long as its batch's longest source, plus 20 tokens.
@@ -69,6 +74,7 @@ def translate(
     model.eval()
     if not sources:
         return []
+    decoding_tokenizer = tokenizer if target_tokenizer is None else target_tokenizer
     ids = tokenizer(list(sources), truncation=True, max_length=max_length).input_ids
     lengths = np.array([len(sequence) for sequence in ids])
     batches = token_budget_batches(lengths, max(1, tokens_per_batch // num_beams), np.random.default_rng(0))
@@ -86,7 +92,7 @@ def translate(
                 do_sample=False,
                 max_new_tokens=min(2 * input_ids.shape[1] + 20, model.config.max_position_embeddings - 1),
             )
-            texts = tokenizer.batch_decode(outputs, skip_special_tokens=True)
+            texts = decoding_tokenizer.batch_decode(outputs, skip_special_tokens=True)
             for i, text in zip(batch, texts, strict=True):
                 translations[i] = text
             bar.update(len(batch))
@@ -108,23 +114,25 @@ def translation_scores(hypotheses: Sequence[str], references: Sequence[str]) -> 
 
 
 def language_model_scores(
-    model: PreTrainedModel, documents: Sequence[Sequence[int]], texts: Sequence[str], context_length: int
+    model: PreTrainedModel, documents: Iterable[TokenIds], texts: Iterable[str], context_length: int
 ) -> dict[str, Any]:
     """Loss in nats a token, perplexity a word and bits a byte of running text.
 
-    Every token of every document is predicted once, from at least half a context of tokens before it (fewer only where
-    the document has no more). Words are what white space separates; bytes are UTF-8.
+    Every token of every document is predicted once, its end mark included, from at least half a context of tokens
+    before it (fewer only where the document has no more). Words are what white space separates; bytes are UTF-8.
 
     Args:
         documents: token ids of each document, each beginning with `<s>`, which is not predicted itself.
-        texts: the same documents as text, for counting words and bytes.
+        texts: the text of the same documents, for counting words and bytes; pieces that are cut at white space.
         context_length: tokens a window.
     """
     started = time.perf_counter()
     loss = loss_per_token(model, _overlapping_windows(documents, context_length))
     nats = loss["nats_per_token"] * loss["tokens"]
-    words = sum(len(text.split()) for text in texts)
-    num_bytes = sum(len(text.encode("utf-8")) for text in texts)
+    words = num_bytes = 0
+    for text in texts:
+        words += len(text.split())
+        num_bytes += len(text.encode("utf-8"))
     return {
         "loss": loss,
         "word_perplexity": math.exp(nats / words),
@@ -135,22 +143,22 @@ def language_model_scores(
     }
 
 
-def _overlapping_windows(
-    documents: Sequence[Sequence[int]], context_length: int, batch_size: int = 16
-) -> Iterable[Batch]:
-    """Windows of up to context_length tokens; of all but the first, only the second half has labels."""
-    stride = context_length // 2
-    windows = []
-    for document in documents:
-        for start in range(0, max(1, len(document) - stride), stride):
-            ids = list(document[start : start + context_length])
-            # The label at position i is predicted from i - 1: the second half begins one position further on.
-            scored_before = 0 if start == 0 else context_length - stride
-            windows.append((ids, [-100] * scored_before + ids[scored_before:]))
-    for first in ProgressBar(range(0, len(windows), batch_size), desc="score", unit=" batch"):
-        batch = windows[first : first + batch_size]
-        yield {
-            "input_ids": pad([ids for ids, _ in batch], 0),
-            "attention_mask": pad([[1] * len(ids) for ids, _ in batch], 0),
-            "labels": pad([labels for _, labels in batch], -100),
-        }
+def _overlapping_windows(documents: Iterable[TokenIds], context_length: int, batch_size: int = 16) -> Iterable[Batch]:
+    """Windows of up to context_length tokens; of all but a document's first, only the second half has labels."""
+    windows = (
+        (document[start:end], scored - start)
+        for document in documents
+        for start, end, scored in evaluation_windows(len(document), context_length, context_length // 2)
+    )
+    with ProgressBar(desc="score", unit=" tokens") as bar:
+        while batch := list(islice(windows, batch_size)):
+            input_ids = pad([ids for ids, _ in batch], 0)
+            labels = pad([ids for ids, _ in batch], -100)
+            for row, (_, first_scored) in zip(labels, batch, strict=True):
+                row[:first_scored] = -100
+            yield {
+                "input_ids": input_ids,
+                "attention_mask": pad([[1] * len(ids) for ids, _ in batch], 0),
+                "labels": labels,
+            }
+            bar.update(count_labels({"labels": labels}, is_shifted=False))

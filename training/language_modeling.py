@@ -1,22 +1,23 @@
-"""The task of language modelling: running text, cut into contexts of equal length, and its scores."""
+"""The task of language modelling: running text, packed into contexts of equal length, and its scores."""
 
+from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import GenerationConfig, PreTrainedModel
 
 from ..configuration.configuration_lm import PaperformerLMConfig
 from ..modeling.modeling_lm import PaperformerForCausalLM
-from .batching import Batch
 from .card import SplitFacts
+from .corpora import Splits, cache_folder
+from .data.corpus import TextStream
+from .data.text_batches import BlockOptions, StreamedTextBatches, TextBatches
+from .data.tokenizing import batch_encoder, encoded_documents, tokenized_documents
 from .evaluation import generate, language_model_scores
 from .input_error import InputError
-from .progress import ProgressBar
 from .recipe import Recipe, TextData
-
-LINES_AT_ONCE = 200  # the tokenizer encodes groups of lines in parallel
-GROUPS_AT_ONCE = 100
+from .run_tokenizers import Tokenizers, padded_size
 
 
 class LanguageModelingTask:
@@ -24,40 +25,54 @@ class LanguageModelingTask:
 
     Args:
         recipe: the run's options.
-        documents: texts of the splits train, validation and test.
-        tokenizer: a tokenizer that appends nothing.
+        splits: the text.
+        tokenizers: the vocabulary's tokenizer, which appends nothing.
 
     Raises:
         InputError: if the training text is shorter than one context.
     """
 
-    def __init__(self, recipe: Recipe[TextData], documents: dict[str, list[str]], tokenizer: PreTrainedTokenizerFast):
-        self.recipe, self.documents, self.tokenizer = recipe, documents, tokenizer
-        self.ids = {split: [self._encode(text) for text in texts] for split, texts in documents.items()}
-        self.stream = np.concatenate([np.array(ids, dtype=np.int32) for ids in self.ids["train"]])
-        context_length = recipe.data.context_length
-        if len(self.stream) < context_length:
-            raise InputError(
-                f"data.train has {len(self.stream):,} tokens; "
-                f"it needs at least data.context_length ({context_length:,})"
-            )
-        self.sequences_per_batch = max(1, recipe.optimization.tokens_per_batch // context_length)
+    def __init__(self, recipe: Recipe[TextData], splits: Splits, tokenizers: Tokenizers):
+        self.recipe, self.corpora, self.tokenizer = recipe, splits, tokenizers.source
+        self.batches = self._training_batches()
+        self.pools, self.collate = self.batches.pools, self.batches.collate
+        cache = cache_folder(recipe)
+        self.held_out = {
+            "validation": tokenized_documents(cache, splits.validation, self.tokenizer),
+            "test": tokenized_documents(cache, splits.test, self.tokenizer),
+        }
+        """Token ids of the splits that are scored, a row for each document."""
 
-    def _encode(self, text: str) -> list[int]:
-        """`<s>` and the document's tokens."""
-        lines = text.splitlines(keepends=True)
-        groups = ["".join(lines[i : i + LINES_AT_ONCE]) for i in range(0, len(lines), LINES_AT_ONCE)]
-        ids = [self.tokenizer.bos_token_id]
-        for first in ProgressBar(range(0, len(groups), GROUPS_AT_ONCE), desc="tokenize", unit=" batch"):
-            for group in self.tokenizer(groups[first : first + GROUPS_AT_ONCE], add_special_tokens=False).input_ids:
-                ids += group
-        return ids
+    def _training_batches(self) -> TextBatches | StreamedTextBatches:
+        data, train, tokenizer = self.recipe.data, self.corpora.train, self.tokenizer
+        options = BlockOptions(
+            context_length=data.context_length,
+            blocks_per_batch=max(1, self.recipe.optimization.tokens_per_batch // data.context_length),
+            seed=self.recipe.run.seed,
+            pad_token_id=tokenizer.pad_token_id,
+            separate_documents=data.separate_documents,
+        )
+        if isinstance(train, TextStream):
+            encode = partial(
+                encoded_documents,
+                encode=batch_encoder(tokenizer, add_special_tokens=False),
+                begin=tokenizer.bos_token_id,
+                end=tokenizer.eos_token_id,
+            )
+            return StreamedTextBatches(train.chunks, encode, options, data.shuffle_buffer)
+        store = tokenized_documents(cache_folder(self.recipe), train, tokenizer)
+        if len(store.ids) < data.context_length:
+            raise InputError(
+                f"data.train has {len(store.ids):,} tokens; it needs at least data.context_length "
+                f"({data.context_length:,})"
+            )
+        return TextBatches(train, store, options, weights=self.corpora.weights, temperature=data.temperature)
 
     def build_model(self) -> PaperformerForCausalLM:
         tokenizer = self.tokenizer
         config = PaperformerLMConfig(
             **self.recipe.model,
-            vocab_size=len(tokenizer),
+            vocab_size=padded_size(tokenizer, self.recipe.tokenizer.pad_vocab_to_multiple_of),
             pad_token_id=tokenizer.pad_token_id,
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
@@ -74,37 +89,26 @@ class LanguageModelingTask:
         )
         return model
 
-    def epoch_batches(self, epoch: int) -> list[np.ndarray]:
-        """Start positions of the contexts of each batch; the text is cut at other places each epoch."""
-        rng = np.random.default_rng((self.recipe.run.seed, epoch))
-        length = self.recipe.data.context_length
-        starts = np.arange(
-            rng.integers(min(length, len(self.stream) - length + 1)), len(self.stream) - length + 1, length
-        )
-        rng.shuffle(starts)
-        size = min(self.sequences_per_batch, len(starts))
-        return [starts[i : i + size] for i in range(0, len(starts) - size + 1, size)]
-
-    def collate(self, batch: np.ndarray) -> Batch:
-        positions = batch[:, None] + np.arange(self.recipe.data.context_length)  # (B, T)
-        ids = torch.from_numpy(self.stream[positions].astype(np.int64))
-        return {"input_ids": ids, "labels": ids}
-
     def validate(self, model: PreTrainedModel) -> dict[str, float]:
         scores, _ = self.evaluate(model, "validation")
         return {"loss": scores["loss"]["nats_per_token"], "bits_per_byte": scores["bits_per_byte"]}
 
     def evaluate(self, model: PreTrainedModel, split: str) -> tuple[dict[str, Any], list[str]]:
         """Scores of a whole split, and sampled continuations of its beginning."""
+        store = self.held_out[split]
+        documents = (store.row(index)[0] for index in range(len(store)))
+        texts = getattr(self.corpora, split).texts("text")
         scores = {"task": "text-generation", "split": split}
-        scores |= language_model_scores(model, self.ids[split], self.documents[split], self.recipe.data.context_length)
-        return scores, (self._continue(model, self._prompts()) if split == "test" else [])
+        scores |= language_model_scores(model, documents, texts, self.recipe.data.context_length)
+        return scores, (self._continue(model, self.prompts) if split == "test" else [])
 
-    def _prompts(self) -> list[str]:
+    @cached_property
+    def prompts(self) -> list[str]:
         """The first lines of the test text that are not blank; of a long one, as much as fills half a context."""
-        lines = [line + "\n" for line in self.documents["test"][0].split("\n") if line.strip()]
+        pieces = self.corpora.test.texts("text")
+        lines = (line + "\n" for piece in pieces for line in piece.split("\n") if line.strip())
         prompts = []
-        for line in lines[: min(3, self.recipe.evaluation.samples)]:
+        for line in islice(lines, min(3, self.recipe.evaluation.samples)):
             ids = self.tokenizer(line).input_ids
             most = max(1, self.recipe.data.context_length // 2 - 1)  # and `<s>`
             # A cut inside a character leaves the sign for undecodable bytes at the end.
@@ -121,13 +125,24 @@ class LanguageModelingTask:
             outputs += self.tokenizer.batch_decode(output[:, ids.shape[1] :], skip_special_tokens=True)
         return outputs
 
+    def describe_batches(self) -> str:
+        """How many batches an epoch has."""
+        options = self.batches.options
+        shape = f"{options.blocks_per_batch} x {options.context_length} tokens"
+        if not isinstance(self.batches, TextBatches):
+            return f"batches of {shape}, made while training"
+        return f"an epoch: {sum(map(len, self.batches.pools(0, 0))):,} batches of {shape}"
+
     def samples(self, outputs: list[str]) -> list[tuple[str, str]]:
         """(prompt, continuation)."""
-        return list(zip(self._prompts(), outputs, strict=False))
+        return list(zip(self.prompts, outputs, strict=False))
 
     def splits(self) -> list[SplitFacts]:
-        """Sizes of the splits, for the card."""
-        return [
-            SplitFacts(name=split, examples=len(texts), tokens=sum(map(len, self.ids[split])))
-            for split, texts in self.documents.items()
+        """Sizes of the splits, for the card; those of a stream are not known."""
+        facts = [SplitFacts(name="train", examples=None)]
+        if isinstance(self.batches, TextBatches):
+            store = self.batches.store
+            facts = [SplitFacts(name="train", examples=len(store), tokens=len(store.ids))]
+        return facts + [
+            SplitFacts(name=split, examples=len(store), tokens=len(store.ids)) for split, store in self.held_out.items()
         ]

@@ -6,7 +6,7 @@ Each field's docstring is its `--help` text. The `model` section holds the field
 
 import argparse
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args
 
@@ -16,7 +16,8 @@ from huggingface_hub.utils import validate_repo_id
 from jsonargparse import ActionConfigFile, ArgumentParser, set_parsing_settings
 from transformers import PreTrainedConfig
 
-from ..tokenization.bpe import MIN_VOCAB_SIZE
+from ..tokenization.train import AlgorithmName, smallest_vocab_size
+from .data.cleaning import Cleaning
 from .input_error import InputError
 from .recipe_file import Fields, RecipeFile, explain, spell_out_flags, wrong_value
 
@@ -61,23 +62,68 @@ class RunOptions:
                 raise ValueError(f"push_to_hub is '{self.push_to_hub}'; it must be USER/NAME: {error}") from error
 
 
+SourceSpec = str | dict[str, Any] | list[str | dict[str, Any]]
+"""What names sources of text: a name, the fields of a `Source`, or a list of those."""
+
+
 @dataclass(kw_only=True)
-class ParallelData:
-    """Sentence pairs to learn translation from."""
+class Corpora:
+    """Where the text of the three splits comes from."""
 
-    dataset: str
-    """Where the pairs come from: the name of a data set on the Hub, a local folder, or built-in:cldr (localised
-    expressions of Unicode CLDR, for any pair of its locales)."""
+    dataset: str | None = None
+    """What the splits are parts of: the name of a data set on the Hub, a local folder, or data that ships with the
+    package: built-in:cldr (localised expressions of Unicode CLDR, for any pair of its locales) or built-in:shakespeare
+    (the plays, with whole plays held out). Without it, splits are paths."""
 
-    train: str = "train"
-    """Training split: its name on the Hub; in a folder, the files SPLIT.SOURCE and SPLIT.TARGET with one sentence a
-    line, or SPLIT.tsv with a pair a line; .gz, .xz and .bz2 are read too."""
+    config: str | None = None
+    """Configuration of the data set on the Hub, if it has several."""
 
-    validation: str = "validation"
-    """Validation split, on which everything is chosen."""
+    train: SourceSpec = "train"
+    """Training split: its name in the data set, or a path, with or without its ending (see docs/data.md); or a mapping
+    with the fields of a source; or a list of several sources."""
 
-    test: str = "test"
+    validation: SourceSpec = "validation"
+    """Validation split, on which everything is chosen; named as the training split is."""
+
+    test: SourceSpec = "test"
     """Test split, on which the chosen model is scored once."""
+
+    temperature: float = 1.0
+    """Of several training sources, an epoch has a share proportional to weight * rows ** (1 / temperature): 1 takes
+    them as they are, 5 brings small ones up (Arivazhagan et al. 2019, arXiv 1907.05019)."""
+
+    on_bad_line: Literal["stop", "skip"] = "stop"
+    """What to do with a line that cannot be used (not UTF-8, too few columns, ...): stop and name it, or leave it out
+    and count it by reason."""
+
+    streaming: bool = False
+    """Read, clean and tokenise the training text anew each epoch instead of once: for text that is larger than the
+    disk. It is shuffled within a buffer only."""
+
+    shuffle_buffer: int = 100_000
+    """Rows of text that are in memory at once when streaming."""
+
+    workers: int = 0
+    """Processes that put batches together beside the training; 0 does it in between."""
+
+    cache_dir: str | None = None
+    """Folder for clean and tokenised text, which may be deleted between runs; by default OUTPUT_DIR/.cache."""
+
+    def __post_init__(self) -> None:
+        _check_at_least(self, 1, "shuffle_buffer")
+        _check_at_least(self, 0, "workers")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature is {self.temperature}; it must be greater than 0")
+        if self.streaming and self.temperature != 1:
+            raise ValueError(
+                f"temperature is {self.temperature}; with streaming it must be 1, since sizes are not known: give the "
+                "sources weights"
+            )
+
+
+@dataclass(kw_only=True)
+class ParallelData(Corpora):
+    """Sentence pairs to learn translation from."""
 
     source_language: str = "en"
     """Code of the source language: the name of its column or the ending of its files."""
@@ -86,54 +132,67 @@ class ParallelData:
     """Code of the target language."""
 
     max_length: int = 128
-    """Longest sentence in tokens; longer training pairs are left out, longer inputs are truncated."""
+    """Longest sentence in tokens; longer inputs are truncated."""
+
+    too_long: Literal["drop", "truncate"] = "drop"
+    """What happens to training pairs of which a side is longer than max_length."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_at_least(self, 2, "max_length")  # a token and the end of the sentence
 
 
 @dataclass(kw_only=True)
-class TextData:
+class TextData(Corpora):
     """Running text to learn a language model from."""
 
-    dataset: str
-    """Where the text comes from: the name of a data set on the Hub, a local folder, or built-in:shakespeare (the
-    plays, with whole plays held out)."""
-
-    train: str = "train"
-    """Training split: its name on the Hub; in a folder, the file SPLIT.txt; .gz, .xz and .bz2 are read too."""
-
-    validation: str = "validation"
-    """Validation split, on which everything is chosen."""
-
-    test: str = "test"
-    """Test split, on which the chosen model is scored once."""
-
     language: str = "en"
-    """Code of the text's language, for the card."""
+    """Code of the text's language."""
 
     text_column: str = "text"
-    """Column of a Hub data set that holds the text; its rows are joined as they are."""
+    """Column that holds the text, in tables and data sets of the Hub."""
+
+    documents: Literal["joined", "each", "blank_line"] | None = None
+    """Whether the rows of a source run on as one document, each is a document, or blank lines stand between documents
+    (of text files). By default a text file is one document, and so is every row of anything else."""
 
     context_length: int = 256
     """Tokens a training sequence."""
 
+    separate_documents: bool = False
+    """Let no token attend to another document of the same training sequence."""
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_at_least(self, 2, "context_length")  # the first token is not predicted
 
 
 @dataclass(kw_only=True)
 class TokenizerOptions:
-    """The byte-level BPE vocabulary."""
+    """The vocabulary."""
 
     path: str | None = None
     """Use this saved tokenizer instead of training one."""
 
+    algorithm: AlgorithmName = "byte_bpe"
+    """How text is split: byte_bpe (Radford et al. 2019), bpe (on characters, with bytes for rare ones; Sennrich et al.
+    2016), unigram (Kudo 2018), wordpiece (Schuster and Nakajima 2012; loses white space), or characters."""
+
+    separate: bool = False
+    """Translation only: a vocabulary for each language instead of a joint one."""
+
     vocab_size: int = 8000
-    """Entries of the vocabulary, the 256 bytes and 4 special tokens included; joint for both languages."""
+    """Entries of the vocabulary, special tokens included; joint for both languages, or of each."""
 
     min_frequency: int = 2
     """How often a pair of symbols must occur to be merged."""
+
+    pad_vocab_to_multiple_of: int = 8
+    """The model's embeddings get unused rows up to a multiple of this, because matrix units are faster for it: 8, or 64
+    for large models."""
+
+    user_symbols: list[str] = field(default_factory=list)
+    """Strings that are always one token, such as language tags: '[<2de>,<2fr>]'."""
 
     split_digits: bool = False
     """Make every digit a token of its own, so that numbers are read and written digit by digit."""
@@ -142,10 +201,19 @@ class TokenizerOptions:
     """Probability of skipping a merge while training, so that words are seen in several segmentations (Provilkov et al.
     2020, arXiv 1910.13267). 0.1 often helps small data sets; the saved tokenizer stays deterministic."""
 
+    unigram_alpha: float = 0.0
+    """For unigram: sample segmentations while training, from their probabilities to this power (Kudo 2018, arXiv
+    1804.10959; 0.2 there); 0 takes the likeliest one."""
+
     def __post_init__(self) -> None:
-        _check_at_least(self, MIN_VOCAB_SIZE, "vocab_size")
-        _check_at_least(self, 1, "min_frequency")
+        _check_at_least(self, smallest_vocab_size(self.algorithm, self.user_symbols), "vocab_size")
+        _check_at_least(self, 1, "min_frequency", "pad_vocab_to_multiple_of")
+        _check_at_least(self, 0, "unigram_alpha")
         _check_fraction(self, "bpe_dropout")
+        if self.bpe_dropout > 0 and self.algorithm not in ("byte_bpe", "bpe"):
+            raise ValueError(f"bpe_dropout is {self.bpe_dropout}; with algorithm {self.algorithm} it must be 0")
+        if self.unigram_alpha > 0 and self.algorithm != "unigram":
+            raise ValueError(f"unigram_alpha is {self.unigram_alpha}; with algorithm {self.algorithm} it must be 0")
 
 
 @dataclass(kw_only=True)
@@ -258,6 +326,7 @@ class Recipe(Generic[DataOptions]):
 
     run: RunOptions
     data: DataOptions
+    cleaning: Cleaning
     tokenizer: TokenizerOptions
     model: dict[str, Any]
     optimization: Optimization
@@ -268,7 +337,14 @@ class Recipe(Generic[DataOptions]):
 
 
 # Read off the tokenizer, not chosen.
-_SET_BY_TOKENIZER = {"vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"}
+_SET_BY_TOKENIZER = {
+    "vocab_size",
+    "source_vocab_size",
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "decoder_start_token_id",
+}
 
 
 def recipe_parser(config_class: type[PreTrainedConfig], data_class: type, **options: Any) -> ArgumentParser:
@@ -287,6 +363,7 @@ def recipe_parser(config_class: type[PreTrainedConfig], data_class: type, **opti
     )
     parser.add_class_arguments(RunOptions)
     parser.add_class_arguments(data_class, "data")
+    parser.add_class_arguments(Cleaning, "cleaning")
     parser.add_class_arguments(TokenizerOptions, "tokenizer")
     parser.add_class_arguments(config_class, "model", skip=_not_in_recipes())
     parser.add_class_arguments(Optimization, "optimization")
@@ -299,6 +376,7 @@ def recipe_fields(config_class: type[PreTrainedConfig], data_class: type) -> Fie
     sections = {
         "": RunOptions,
         "data.": data_class,
+        "cleaning.": Cleaning,
         "tokenizer.": TokenizerOptions,
         "model.": config_class,
         "optimization.": Optimization,
@@ -333,7 +411,8 @@ def parse_recipe(
     """
     parser = recipe_parser(config_class, data_class, **options)
     known = recipe_fields(config_class, data_class)
-    arguments, files = _open_recipes(spell_out_flags(arguments, {"--resume", "--overwrite"}), known)
+    flags = {f"--{name}" for name, hint in known.items() if hint is bool}
+    arguments, files = _open_recipes(spell_out_flags(arguments, flags), known)
     try:
         parsed = parser.parse_args(arguments)
     except (argparse.ArgumentError, TypeError, ValueError) as error:
@@ -344,6 +423,7 @@ def parse_recipe(
     recipe = Recipe(
         run=_build(RunOptions, {field.name: parsed[field.name] for field in fields(RunOptions)}),
         data=_build(data_class, vars(parsed.data), "data."),
+        cleaning=_build(Cleaning, vars(parsed.cleaning), "cleaning."),
         tokenizer=_build(TokenizerOptions, vars(parsed.tokenizer), "tokenizer."),
         model=vars(parsed.model),
         optimization=_build(Optimization, vars(parsed.optimization), "optimization."),
@@ -376,23 +456,37 @@ def _build(options_class: type[Options], values: dict[str, Any], section: str = 
 
 def _check_agreement(recipe: Recipe[Any], config: PreTrainedConfig) -> None:
     """Checks what no section can see by itself."""
-    name = "max_length" if isinstance(recipe.data, ParallelData) else "context_length"
-    length = getattr(recipe.data, name)
+    data = recipe.data
+    name, length = (
+        ("max_length", data.max_length) if isinstance(data, ParallelData) else ("context_length", data.context_length)
+    )
     if length > config.max_position_embeddings:
         raise InputError(
             f"data.{name} is {length}; it must be at most model.max_position_embeddings "
             f"({config.max_position_embeddings})"
         )
-    if isinstance(recipe.data, TextData):
-        if recipe.optimization.tokens_per_batch < length:
-            raise InputError(
-                f"optimization.tokens_per_batch is {recipe.optimization.tokens_per_batch}; it must be at least "
-                f"data.context_length ({length})"
-            )
-        if recipe.evaluation.select_by != "loss":
-            raise InputError(
-                f"evaluation.select_by is '{recipe.evaluation.select_by}'; a language model is chosen by its 'loss'"
-            )
+    if isinstance(data, TextData):
+        _check_language_model(recipe)
+    elif recipe.tokenizer.separate and recipe.model["share_embeddings"]:
+        raise InputError("tokenizer.separate is true; model.share_embeddings must be false with it")
+
+
+def _check_language_model(recipe: Recipe[TextData]) -> None:
+    if recipe.optimization.tokens_per_batch < recipe.data.context_length:
+        raise InputError(
+            f"optimization.tokens_per_batch is {recipe.optimization.tokens_per_batch}; it must be at least "
+            f"data.context_length ({recipe.data.context_length})"
+        )
+    if recipe.evaluation.select_by != "loss":
+        raise InputError(
+            f"evaluation.select_by is '{recipe.evaluation.select_by}'; a language model is chosen by its 'loss'"
+        )
+    if recipe.tokenizer.separate:
+        raise InputError("tokenizer.separate is true; a language model has one vocabulary")
+    for name in ("bpe_dropout", "unigram_alpha"):
+        value = getattr(recipe.tokenizer, name)
+        if value > 0:
+            raise InputError(f"tokenizer.{name} is {value}; it is for translation, and must be 0")
 
 
 def _open_recipes(arguments: list[str], known: Fields) -> tuple[list[str], list[RecipeFile]]:

@@ -125,7 +125,7 @@ def _describe(hint: Any) -> str:
     if get_origin(hint) in (Union, types.UnionType):
         members = [member for member in get_args(hint) if not (member is int and float in get_args(hint))]
         return " or ".join(map(_describe, members))
-    return _TYPE_NAMES.get(hint, "a mapping" if get_origin(hint) is dict else str(hint))
+    return _TYPE_NAMES.get(hint) or {dict: "a mapping", list: "a list"}.get(get_origin(hint), str(hint))
 
 
 def spell_out_flags(arguments: list[str], flags: set[str]) -> list[str]:

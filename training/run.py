@@ -4,42 +4,58 @@ import json
 import logging
 import shlex
 import sys
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import datasets
 import transformers
 from accelerate import Accelerator
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from ..tokenization import train_bpe
 from .card import EVALUATION_FILE, ModelCardFacts, write_card
+from .corpora import Splits, cache_folder, training_sources
+from .data.cleaning_report import report_table
+from .data.corpus import Corpus
+from .data.sources import Source
 from .engine import FittedModel, NonFiniteGradientError, Task, TrainingStopped, fit
 from .input_error import InputError, one_line_errors
 from .progress import is_first_process, say
 from .recipe import Recipe
-from .run_folder import RunFolder, replace_folder
+from .run_folder import RunFolder, replace_file, replace_folder
+from .run_tokenizers import Tokenizers, given_tokenizers, load_tokenizers, trained_tokenizers
 
 
-def run(
-    recipe: Recipe[Any],
-    texts: Iterable[str],
-    make_task: Callable[[PreTrainedTokenizerFast], Task],
-    *,
-    append_eos: bool,
-    max_length: int | None,
-    command: str,
-) -> Path:
+@dataclass(frozen=True)
+class Job:
+    """A recipe, and what its family of models does with it."""
+
+    recipe: Recipe[Any]
+
+    open_splits: Callable[[], Splits]
+    """Reads and cleans the text."""
+
+    make_task: Callable[[Splits, Tokenizers], Task]
+
+    max_length: int | None
+    """The longest input in tokens, for a tokenizer that is trained."""
+
+    def make_tokenizers(self, splits: Splits) -> Tokenizers:
+        """The tokenizers that the recipe asks for: given ones, or trained on the training text."""
+        if self.recipe.tokenizer.path is not None:
+            return given_tokenizers(self.recipe.tokenizer, append_eos=splits.train.is_parallel)
+        return trained_tokenizers(self.recipe, splits.train, cache_folder(self.recipe), max_length=self.max_length)
+
+
+def run(job: Job, command: str) -> Path:
     """Carries out a recipe and returns the finished model's folder.
 
     Everything that can be checked is checked before the run's folder is touched.
 
     Args:
-        recipe: the run's options.
-        texts: what to train a tokenizer on.
-        make_task: makes the task, given the tokenizer.
-        append_eos, max_length: of the tokenizer (see `train_bpe`).
+        job: what to do.
         command: the command line, for the card.
 
     Raises:
@@ -47,22 +63,27 @@ def run(
         NonFiniteGradientError: if training diverged.
         TrainingStopped: if the run was interrupted; its state is saved.
     """
+    recipe = job.recipe
     accelerator = Accelerator(mixed_precision=recipe.optimization.mixed_precision)
     folder = RunFolder(recipe.run)
     with accelerator.main_process_first():
         if accelerator.is_main_process:
             folder.check(recipe)
-            tokenizer = _tokenizer(recipe, folder, texts, append_eos=append_eos, max_length=max_length)
-            task = make_task(tokenizer)
+            splits = job.open_splits()
+            _say_what_was_left_out(splits)
+            has_tokenizers = recipe.run.resume and folder.tokenizer_path.is_dir()
+            tokenizers = load_tokenizers(folder.tokenizer_path) if has_tokenizers else job.make_tokenizers(splits)
+            task = job.make_task(splits, tokenizers)
             folder.create(recipe.yaml)
             if not folder.tokenizer_path.is_dir():
-                replace_folder(folder.tokenizer_path, tokenizer.save_pretrained)
+                replace_folder(folder.tokenizer_path, tokenizers.save)
+            replace_file(folder.data_path, json.dumps(splits.report(), indent=2, ensure_ascii=False) + "\n")
         else:
-            tokenizer = _load_tokenizer(folder.tokenizer_path)
-            task = make_task(tokenizer)
+            tokenizers = load_tokenizers(folder.tokenizer_path)
+            task = job.make_task(job.open_splits(), tokenizers)
     fitted = fit(task, recipe, folder, accelerator)
     if accelerator.is_main_process:
-        _finish(recipe, folder, task, fitted, tokenizer, command)
+        _finish(recipe, folder, task, fitted, tokenizers, command)
     accelerator.wait_for_everyone()
     accelerator.end_training()
     return folder.model_path
@@ -79,9 +100,7 @@ def main(run_recipe: Callable[[list[str], str], Path], module: str, arguments: l
     if arguments is None:
         arguments = sys.argv[1:]
     command = f"accelerate launch -m {module} {shlex.join(arguments)}"
-    transformers.logging.set_verbosity_error()  # its progress bars and hints would tear ours apart
-    transformers.logging.disable_progress_bar()
-    logging.getLogger("accelerate").setLevel(logging.ERROR)  # warns at every checkpoint that weights are tied
+    make_quiet()
     with one_line_errors():
         try:
             model_path = run_recipe(arguments, command)
@@ -99,51 +118,19 @@ def main(run_recipe: Callable[[list[str], str], Path], module: str, arguments: l
     return model_path
 
 
-def _tokenizer(
-    recipe: Recipe[Any], folder: RunFolder, texts: Iterable[str], *, append_eos: bool, max_length: int | None
-) -> PreTrainedTokenizerFast:
-    """The tokenizer of the run: the one it already has, the one that is asked for, or a new one."""
-    options = recipe.tokenizer
-    if recipe.run.resume and folder.tokenizer_path.is_dir():
-        return _load_tokenizer(folder.tokenizer_path)
-    if options.path is not None:
-        return _given_tokenizer(Path(options.path), append_eos=append_eos)
-    say(f"training a tokenizer of {options.vocab_size:,} entries")
-    try:
-        return train_bpe(
-            texts,
-            options.vocab_size,
-            append_eos=append_eos,
-            split_digits=options.split_digits,
-            min_frequency=options.min_frequency,
-            model_max_length=max_length,
-        )
-    except ValueError as error:
-        raise InputError(f"tokenizer: {error}") from error
+def _say_what_was_left_out(splits: Splits) -> None:
+    if isinstance(splits.train, Corpus):
+        report = splits.train.report["cleaning"]
+        if report["kept"] < report["rows"]:
+            say(report_table(report, "data.train"))
 
 
-def _given_tokenizer(path: Path, *, append_eos: bool) -> PreTrainedTokenizerFast:
-    """The tokenizer of `tokenizer.path`, if it suits the task."""
-    if not (path / "tokenizer.json").is_file():
-        raise InputError(f"tokenizer.path: there is no tokenizer.json in {path}")
-    try:
-        tokenizer = _load_tokenizer(path)
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"tokenizer.path: {path} holds no tokenizer: {str(error).splitlines()[0]}") from error
-    for name in ("pad_token", "bos_token", "eos_token"):
-        if getattr(tokenizer, name) is None:
-            raise InputError(f"tokenizer.path: the tokenizer of {path} has no {name}")
-    if (tokenizer("").input_ids[-1:] == [tokenizer.eos_token_id]) != append_eos:
-        must = "must end every text with" if append_eos else "must not end texts with"
-        raise InputError(f"tokenizer.path: the tokenizer of {path} {must} {tokenizer.eos_token} for this task")
-    return tokenizer
-
-
-def _load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
-    tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise InputError(f"{path} holds a {type(tokenizer).__name__}; it must be a fast tokenizer (tokenizer.json)")
-    return tokenizer
+def make_quiet() -> None:
+    """Keeps the libraries' progress bars and hints from tearing ours apart."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    datasets.disable_progress_bars()
+    logging.getLogger("accelerate").setLevel(logging.ERROR)  # warns at every checkpoint that weights are tied
 
 
 def _finish(
@@ -151,7 +138,7 @@ def _finish(
     folder: RunFolder,
     task: Task,
     fitted: FittedModel,
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizers: Tokenizers,
     command: str,
 ) -> None:
     """Scores the model on validation and test, and writes the model folder and its card."""
@@ -172,14 +159,14 @@ def _finish(
     replace_folder(folder.evaluation_path, write_evaluation)
 
     curve = [(r["step"], r["validation"]["loss"]) for r in folder.metrics() if "validation" in r]
-    is_on_hub = not recipe.data.dataset.startswith("built-in:") and not Path(recipe.data.dataset).is_dir()
     data = vars(recipe.data)
     facts = ModelCardFacts(
         name=recipe.run.name,
         task=evaluation["test"]["task"],
-        dataset=_title(recipe.data.dataset),
-        hub_dataset=recipe.data.dataset if is_on_hub else None,
+        dataset=" and ".join(dict.fromkeys(map(_title, training_sources(recipe.data)))),
+        hub_datasets=[source.hub for source in training_sources(recipe.data) if source.hub],
         splits=task.splits(),
+        left_out=_left_out(folder),
         languages=[data[key] for key in ("source_language", "target_language", "language") if key in data],
         license=recipe.run.license,
         config=fitted.model.config.to_dict(),
@@ -197,13 +184,24 @@ def _finish(
 
     def write_model(path: Path) -> None:
         fitted.model.save_pretrained(path)
-        tokenizer.save_pretrained(path)
+        tokenizers.save(path)
         (path / EVALUATION_FILE).write_text(scores, encoding="utf-8")
         write_card(path, facts)
 
     replace_folder(folder.model_path, write_model)
     if recipe.run.push_to_hub:
         _publish(folder.model_path, recipe.run.push_to_hub)
+
+
+def _left_out(folder: RunFolder) -> dict[str, int]:
+    """Reason -> rows that were left out of the training text."""
+    train = json.loads(folder.data_path.read_text("utf-8")).get("train")
+    if train is None:  # a stream
+        return {}
+    left_out = Counter(train["cleaning"]["dropped"])
+    for source in train["sources"]:
+        left_out.update(source["bad_lines"])
+    return dict(left_out)
 
 
 def _publish(model_path: Path, repo_id: str) -> None:
@@ -231,10 +229,9 @@ def _one_line(scores: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _title(dataset: str) -> str:
-    """What a card calls the data."""
-    built_in = {
-        "built-in:cldr": "localised expressions of Unicode CLDR",
-        "built-in:shakespeare": "Shakespeare's plays",
-    }
-    return built_in.get(dataset) or (Path(dataset).resolve().name if Path(dataset).is_dir() else dataset)
+def _title(source: Source) -> str:
+    """What a card calls a source: its name, without folders of the machine it was trained on."""
+    built_in = {"cldr": "localised expressions of Unicode CLDR", "shakespeare": "Shakespeare's plays"}
+    if source.built_in:
+        return built_in[source.built_in]
+    return source.hub or "/".join(Path(source.path or "").resolve().parts[-2:])

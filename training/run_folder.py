@@ -1,6 +1,7 @@
 """The folder of a run, and what makes it safe to interrupt at any instant.
 
     OUTPUT_DIR/NAME/recipe.yaml        every option of the run
+                    data.json          the sources of the text, what was left out of it and why
                     tokenizer/         the trained tokenizer
                     metrics.jsonl      one JSON object a line: training and validation figures by step
                     checkpoints/       step-N/: everything needed to go on from step N
@@ -11,6 +12,7 @@ Folders are written under a temporary name and then renamed, so that a folder of
 """
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -42,6 +44,7 @@ class RunFolder:
         self.options = options
         self.path = Path(options.output_dir) / options.name
         self.recipe_path = self.path / "recipe.yaml"
+        self.data_path = self.path / "data.json"
         self.metrics_path = self.path / "metrics.jsonl"
         self.checkpoints_path = self.path / "checkpoints"
         self.evaluation_path = self.path / "evaluation"
@@ -152,12 +155,23 @@ def replace_folder(folder: Path, write: Callable[[Path], Any]) -> None:
         with writing(folder):
             temporary.mkdir(parents=True)
             write(temporary)
+            _sync(temporary)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     if folder.exists():
         _remove_folder(folder, temporary_name=folder.with_name(f"{folder.name}.old.partial"))
     temporary.rename(folder)
+
+
+def _sync(folder: Path) -> None:
+    """Waits until a folder is on the disk: a name that survives a power failure must not stand for empty files."""
+    for path in (*folder.rglob("*"), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _remove_folder(folder: Path, temporary_name: Path | None = None) -> None:

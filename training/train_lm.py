@@ -1,26 +1,24 @@
 """Train a language model: accelerate launch -m paperformer.training.train_lm --config RECIPE [overrides]."""
 
+from functools import partial
 from pathlib import Path
 
 from ..configuration.configuration_lm import PaperformerLMConfig
-from .corpora import read_documents
+from .corpora import text_splits
 from .language_modeling import LanguageModelingTask
 from .recipe import TextData, parse_recipe
-from .run import main, run
+from .run import Job, main, run
+
+
+def lm_job(arguments: list[str]) -> Job:
+    """What a recipe for a decoder-only model asks for."""
+    recipe = parse_recipe(arguments, PaperformerLMConfig, TextData, prog="train_lm", description=__doc__)
+    return Job(recipe, partial(text_splits, recipe), partial(LanguageModelingTask, recipe), max_length=None)
 
 
 def train_lm(arguments: list[str], command: str) -> Path:
     """Carries out a recipe for a decoder-only model; returns the finished model's folder."""
-    recipe = parse_recipe(arguments, PaperformerLMConfig, TextData, prog="train_lm", description=__doc__)
-    documents = read_documents(recipe.data)
-    return run(
-        recipe,
-        [line for text in documents["train"] for line in text.splitlines(keepends=True)],
-        lambda tokenizer: LanguageModelingTask(recipe, documents, tokenizer),
-        append_eos=False,
-        max_length=None,
-        command=command,
-    )
+    return run(lm_job(arguments), command)
 
 
 if __name__ == "__main__":

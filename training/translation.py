@@ -1,6 +1,8 @@
-"""The task of translation: sentence pairs, a joint vocabulary, teacher forcing, and scores of beam search."""
+"""The task of translation: sentence pairs, joint or separate vocabularies, teacher forcing, scores of beam search."""
 
 import time
+from collections.abc import Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -8,16 +10,17 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerF
 
 from ..configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from ..modeling.modeling_seq2seq import PaperformerForConditionalGeneration
-from ..tokenization import encode_with_bpe_dropout
-from .batching import Batch, pad, token_budget_batches
+from ..tokenization import encode_with_bpe_dropout, encode_with_unigram_sampling
 from .card import SplitFacts
-from .corpora import Pair
+from .corpora import Splits, cache_folder
+from .data.corpus import TextStream
+from .data.pair_batches import BatchOptions, PairBatches, Sample, StreamedPairBatches
+from .data.tokenizing import Encode, batch_encoder, tokenized_pairs
 from .evaluation import loss_per_token, translate, translation_scores
 from .input_error import InputError
-from .progress import ProgressBar
-from .recipe import ParallelData, Recipe
-
-PAIRS_AT_ONCE = 10_000  # between two looks at the progress bar
+from .progress import say
+from .recipe import ParallelData, Recipe, TokenizerOptions
+from .run_tokenizers import Tokenizers, padded_size
 
 
 class TranslationTask:
@@ -25,34 +28,64 @@ class TranslationTask:
 
     Args:
         recipe: the run's options.
-        pairs: (source, target) of the splits train, validation and test.
-        tokenizer: a tokenizer that ends every text with `</s>`.
+        splits: the sentence pairs.
+        tokenizers: of the sources and of the targets; they end every text with `</s>`.
+
+    Raises:
+        InputError: if every training pair is too long.
     """
 
-    def __init__(self, recipe: Recipe[ParallelData], pairs: dict[str, list[Pair]], tokenizer: PreTrainedTokenizerFast):
-        self.recipe, self.tokenizer = recipe, tokenizer
+    def __init__(self, recipe: Recipe[ParallelData], splits: Splits, tokenizers: Tokenizers):
+        self.recipe, self.corpora, self.tokenizers = recipe, splits, tokenizers
         self.max_length = recipe.data.max_length
-        self.pairs = dict(pairs)
-        train_ids = self._encode(pairs["train"])
-        fits = [max(len(source), len(target)) <= self.max_length for source, target in train_ids]
-        self.pairs["train"] = [pair for pair, fit in zip(pairs["train"], fits, strict=True) if fit]
-        self._train_ids = [pair for pair, fit in zip(train_ids, fits, strict=True) if fit]
-        self._epoch: int | None = None  # whose segmentation _train_ids holds, under BPE-dropout
-        if not self._train_ids:
-            raise InputError(f"data.max_length is {self.max_length} tokens; every training pair is longer")
+        self.batches = self._training_batches()
+        self.pools, self.collate = self.batches.pools, self.batches.collate
 
-    def _encode(self, pairs: list[Pair]) -> list[tuple[list[int], list[int]]]:
-        encoded: list[tuple[list[int], list[int]]] = []
-        for first in ProgressBar(range(0, len(pairs), PAIRS_AT_ONCE), desc="tokenize", unit=" batch"):
-            sources, targets = zip(*pairs[first : first + PAIRS_AT_ONCE], strict=True)
-            encoded += zip(self.tokenizer(sources).input_ids, self.tokenizer(targets).input_ids, strict=True)
-        return encoded
+    def _training_batches(self) -> PairBatches | StreamedPairBatches:
+        data, train = self.recipe.data, self.corpora.train
+        options = BatchOptions(
+            max_length=data.max_length,
+            truncate=data.too_long == "truncate",
+            tokens_per_batch=self.recipe.optimization.tokens_per_batch,
+            seed=self.recipe.run.seed,
+            pad_token_id=self.tokenizers.target.pad_token_id,
+        )
+        samples = [random_segmentation(tokenizer, self.recipe.tokenizer) for tokenizer in self.tokenizers]
+        if isinstance(train, TextStream):
+            encoders = [
+                sample or partial(_ignoring_seed, batch_encoder(tokenizer))
+                for sample, tokenizer in zip(samples, self.tokenizers, strict=True)
+            ]
+            return StreamedPairBatches(train.chunks, (encoders[0], encoders[1]), options, data.shuffle_buffer)
+        store = tokenized_pairs(cache_folder(self.recipe), train, self.tokenizers)
+        batches = PairBatches(
+            train,
+            store,
+            options,
+            weights=self.corpora.weights,
+            temperature=data.temperature,
+            samples=(samples[0], samples[1]) if samples[0] and samples[1] else None,
+        )
+        if len(batches.rows) == 0:
+            raise InputError(f"data.max_length is {self.max_length} tokens; every training pair is longer")
+        if too_long := len(store) - len(batches.rows):
+            say(f"{too_long:,} of {len(store):,} training pairs are longer than data.max_length and left out")
+        return batches
+
+    @cached_property
+    def pairs(self) -> dict[str, list[tuple[str, str]]]:
+        """(source, target) of the splits that are scored."""
+        corpora = {"validation": self.corpora.validation, "test": self.corpora.test}
+        return {split: [(row["source"], row["target"]) for row in corpus.dataset] for split, corpus in corpora.items()}
 
     def build_model(self) -> PaperformerForConditionalGeneration:
-        tokenizer = self.tokenizer
+        tokenizer, multiple = self.tokenizers.target, self.recipe.tokenizer.pad_vocab_to_multiple_of
+        separate = {}
+        if self.tokenizers.are_separate:
+            separate["source_vocab_size"] = padded_size(self.tokenizers.source, multiple)
         config = PaperformerSeq2SeqConfig(
-            **self.recipe.model,
-            vocab_size=len(tokenizer),
+            **self.recipe.model | separate,
+            vocab_size=padded_size(tokenizer, multiple),
             pad_token_id=tokenizer.pad_token_id,
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
@@ -70,49 +103,44 @@ class TranslationTask:
         )
         return model
 
-    def epoch_batches(self, epoch: int) -> list[np.ndarray]:
-        rng = np.random.default_rng((self.recipe.run.seed, epoch))
-        if self.recipe.tokenizer.bpe_dropout > 0 and self._epoch != epoch:
-            self._train_ids = self._encode_with_dropout(seed=int(rng.integers(2**31)))
-            self._epoch = epoch
-        lengths = np.array([(len(source), len(target)) for source, target in self._train_ids])
-        return token_budget_batches(lengths, self.recipe.optimization.tokens_per_batch, rng)
-
-    def _encode_with_dropout(self, seed: int) -> list[tuple[list[int], list[int]]]:
-        sides = []
-        for side, texts in enumerate(zip(*self.pairs["train"], strict=True)):
-            ids = encode_with_bpe_dropout(
-                self.tokenizer, texts, dropout=self.recipe.tokenizer.bpe_dropout, seed=seed + side
-            )
-            sides.append([sequence[: self.max_length] for sequence in ids])
-        return list(zip(*sides, strict=True))
-
-    def collate(self, batch: np.ndarray) -> Batch:
-        return self._tensors([self._train_ids[i] for i in batch])
-
-    def _tensors(self, pairs: list[tuple[list[int], list[int]]]) -> Batch:
-        sources, targets = zip(*pairs, strict=True)
-        return {
-            "input_ids": pad(sources, self.tokenizer.pad_token_id),  # (B, S)
-            "attention_mask": pad([[1] * len(source) for source in sources], 0),  # (B, S)
-            "labels": pad(targets, -100),  # (B, T)
-        }
+    def _encode(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+        sides = zip(*pairs, strict=True)
+        ids = [batch_encoder(tokenizer)(list(side)) for tokenizer, side in zip(self.tokenizers, sides, strict=True)]
+        return list(zip(*ids, strict=True))
 
     def _loss(self, model: PreTrainedModel, split: str) -> dict[str, float | int]:
         """Loss on a whole split; what is longer than the model is made for is cut off."""
-        longest = model.config.max_position_embeddings
-        pairs = [(source[:longest], target[:longest]) for source, target in self._encode(self.pairs[split])]
-        lengths = np.array([(len(source), len(target)) for source, target in pairs])
-        budget = self.recipe.optimization.tokens_per_batch
-        batches = token_budget_batches(lengths, budget, np.random.default_rng(0))
-        return loss_per_token(model, (self._tensors([pairs[i] for i in batch]) for batch in batches))
+        options = BatchOptions(
+            max_length=model.config.max_position_embeddings,
+            truncate=True,
+            tokens_per_batch=self.recipe.optimization.tokens_per_batch,
+            seed=0,
+            pad_token_id=self.tokenizers.target.pad_token_id,
+        )
+        pairs = self._encode(self.pairs[split])
+        lengths = np.array([(len(source), len(target)) for source, target in pairs], dtype=np.uint32)
+        batches = options.plan(lengths, np.random.default_rng(0))
+        return loss_per_token(
+            model, (options.tensors(*zip(*(pairs[i] for i in batch), strict=True)) for batch in batches)
+        )
+
+    def _translate(self, model: PreTrainedModel, split: str, **decoding: Any) -> tuple[list[str], list[str]]:
+        """Translations of a split, and its references."""
+        sources, references = map(list, zip(*self.pairs[split], strict=True))
+        hypotheses = translate(
+            model,
+            self.tokenizers.source,
+            sources,
+            target_tokenizer=self.tokenizers.target,
+            max_length=self.max_length,
+            **decoding,
+        )
+        return hypotheses, references
 
     def validate(self, model: PreTrainedModel) -> dict[str, float]:
         scores = {"loss": float(self._loss(model, "validation")["nats_per_token"])}
         if self.recipe.evaluation.select_by != "loss":
-            sources, references = zip(*self.pairs["validation"], strict=True)
-            hypotheses = translate(model, self.tokenizer, sources, num_beams=1, max_length=self.max_length)
-            found = translation_scores(hypotheses, references)
+            found = translation_scores(*self._translate(model, "validation", num_beams=1))
             scores |= {
                 "bleu": found["bleu"]["score"],
                 "chrf": found["chrf"]["score"],
@@ -124,19 +152,19 @@ class TranslationTask:
         """Scores and translations of a whole split, by beam search."""
         started = time.perf_counter()
         options = self.recipe.evaluation
-        sources, references = zip(*self.pairs[split], strict=True)
-        hypotheses = translate(
-            model,
-            self.tokenizer,
-            sources,
-            num_beams=options.num_beams,
-            length_penalty=options.length_penalty,
-            max_length=self.max_length,
-        )
         decoding = {"num_beams": options.num_beams, "length_penalty": options.length_penalty}
+        hypotheses, references = self._translate(model, split, **decoding)
         scores = {"task": "translation", "split": split, "decoding": decoding}
         scores |= translation_scores(hypotheses, references) | {"loss": self._loss(model, split)}
         return scores | {"seconds": round(time.perf_counter() - started, 1)}, hypotheses
+
+    def describe_batches(self) -> str:
+        """How many batches an epoch has, and how much of them is padding."""
+        budget = f"{self.recipe.optimization.tokens_per_batch:,} tokens a side"
+        if not isinstance(self.batches, PairBatches):
+            return f"batches of up to {budget}, made while training"
+        batches, padding = self.batches.statistics()
+        return f"an epoch: {batches:,} batches of up to {budget}, {padding:.1%} of them padding"
 
     def samples(self, outputs: list[str]) -> list[tuple[str, str, str]]:
         """(source, reference, output) of the first test sentences."""
@@ -144,12 +172,41 @@ class TranslationTask:
         return [(source, reference, output) for (source, reference), output in zip(pairs, outputs, strict=False)]
 
     def splits(self) -> list[SplitFacts]:
-        """Sizes of the splits, for the card."""
-        return [
-            SplitFacts(
-                name=split,
-                examples=len(pairs),
-                tokens=sum(len(side) for pair in self._encode(pairs) for side in pair),
-            )
-            for split, pairs in self.pairs.items()
-        ]
+        """Sizes of the splits, for the card; those of a stream are not known."""
+        facts = []
+        if isinstance(self.batches, PairBatches):
+            rows = self.batches.rows
+            tokens = int(self.batches.store.lengths[rows].sum(dtype=np.int64))
+            facts.append(SplitFacts(name="train", examples=len(rows), tokens=tokens))
+        else:
+            facts.append(SplitFacts(name="train", examples=None))
+        for split, pairs in self.pairs.items():
+            tokens = sum(len(side) for pair in self._encode(pairs) for side in pair)
+            facts.append(SplitFacts(name=split, examples=len(pairs), tokens=tokens))
+        return facts
+
+
+def random_segmentation(tokenizer: PreTrainedTokenizerFast, options: TokenizerOptions) -> Sample | None:
+    """The tokenizer as one that segments at random, if that is asked for."""
+    if options.bpe_dropout > 0:
+        return partial(_with_bpe_dropout, tokenizer, options.bpe_dropout)
+    if options.unigram_alpha > 0:
+        return partial(_with_unigram_sampling, tokenizer, options.unigram_alpha)
+    return None
+
+
+# Functions of the module, not closures: worker processes get them by name.
+def _with_bpe_dropout(
+    tokenizer: PreTrainedTokenizerFast, dropout: float, texts: Sequence[str], seed: int
+) -> list[list[int]]:
+    return encode_with_bpe_dropout(tokenizer, texts, dropout=dropout, seed=seed)
+
+
+def _with_unigram_sampling(
+    tokenizer: PreTrainedTokenizerFast, alpha: float, texts: Sequence[str], seed: int
+) -> list[list[int]]:
+    return encode_with_unigram_sampling(tokenizer, texts, alpha=alpha, seed=seed)
+
+
+def _ignoring_seed(encode: Encode, texts: Sequence[str], seed: int) -> list[list[int]]:
+    return encode(list(texts))

@@ -8,7 +8,7 @@ residual stream or writes to it is permuted. That is exact.
 from collections.abc import Iterator, Mapping
 
 import torch
-from transformers import MarianMTModel
+from transformers import MarianConfig, MarianMTModel
 
 from ..configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from ..modeling.modeling_seq2seq import PaperformerForConditionalGeneration
@@ -83,6 +83,10 @@ def read_output_bias(config: PaperformerSeq2SeqConfig, tensors: Mapping[str, tor
     config.output_bias = bool(tensors["final_logits_bias"].any())
 
 
+def _rows_of_decoder(config: MarianConfig) -> int | None:
+    return config.vocab_size if config.share_encoder_decoder_embeddings else config.decoder_vocab_size
+
+
 MARIAN = Architecture(
     ours=Side(
         model=PaperformerForConditionalGeneration,
@@ -100,12 +104,14 @@ MARIAN = Architecture(
         },
         incidental=TRAINING_FIELDS | UNUSED_FIELDS,
         presumed={"initialization": "normal", "label_smoothing": 0.0},
+        derived={"source_vocab_size": lambda config: config.vocab_size},
         told_by_weights=frozenset({"output_bias"}),
     ),
     theirs=Side(
         model=MarianMTModel,
         fixed={
             "is_decoder": Fixed(False, "it is an encoder and a decoder"),
+            "decoder_vocab_size": Fixed(_rows_of_decoder, "its shared embedding has vocab_size rows"),
             "tie_word_embeddings": Fixed(
                 lambda config: config.share_encoder_decoder_embeddings or config.tie_word_embeddings, _TYING
             ),
@@ -120,7 +126,7 @@ MARIAN = Architecture(
         presumed={"forced_eos_token_id": None},
     ),
     fields=(
-        ("vocab_size", "vocab_size"),
+        ("source_vocab_size", "vocab_size"),
         ("vocab_size", "decoder_vocab_size"),
         ("hidden_size", "d_model"),
         ("encoder_layers", "encoder_layers"),

@@ -17,6 +17,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
+from ..configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from ..training.input_error import InputError
 from ..training.run_folder import replace_folder
 from .architecture import Architecture, Side
@@ -26,6 +27,8 @@ from .llama import LLAMA
 from .marian import MARIAN
 
 ARCHITECTURES = {architecture.theirs.name: architecture for architecture in (MARIAN, GPT2, LLAMA, BERT)}
+
+TARGET_FOLDER = PaperformerSeq2SeqConfig.target_tokenizer_folder
 
 TOLERANCE = 1e-4
 """Largest difference between two models' logits, as a part of the largest logit. The same function, computed in float32
@@ -70,7 +73,7 @@ class Conversion:
     """Tensors of the folder that belong to other heads."""
 
     tokenizer: str
-    """What became of the tokenizer."""
+    """What became of the tokenizer, or of both."""
 
 
 def convert_folder(source: str, output: Path, architecture: Architecture, *, to_ours: bool) -> Conversion:
@@ -102,12 +105,23 @@ def convert_folder(source: str, output: Path, architecture: Architecture, *, to_
             f"{source}: the converted model is not the same function: its logits differ by {difference:.1e}, where the "
             f"largest is {scale:.1e} and at most {TOLERANCE:.0e} of that is allowed; nothing is written"
         )
+    origin = Path(source)
+    if not origin.is_dir():
+        origin = Path(snapshot_download(source, allow_patterns=[*TOKENIZER_FILES, f"{TARGET_FOLDER}/*"]))
+    has_two_tokenizers = (origin / TARGET_FOLDER).is_dir()
+    if not has_two_tokenizers and getattr(converted.config, "source_vocab_size", None) == converted.config.vocab_size:
+        converted.config.source_vocab_size = None  # one joint vocabulary, although it has two embeddings
     tokenizer = ""
 
     def write(folder: Path) -> None:
         nonlocal tokenizer
         converted.to(dtype).save_pretrained(folder)  # type: ignore[arg-type]
-        tokenizer = _write_tokenizer(source, folder)
+        tokenizer = _write_tokenizer(source, origin, folder)
+        if has_two_tokenizers:
+            target = folder / TARGET_FOLDER
+            target.mkdir()
+            second = _write_tokenizer(f"{source}/{TARGET_FOLDER}", origin / TARGET_FOLDER, target)
+            tokenizer += f", {TARGET_FOLDER}: {second}"
 
     replace_folder(output, write)
     parameters = (converted if to_ours else original).num_parameters()
@@ -128,11 +142,15 @@ def compare_logits(ours: PreTrainedModel, theirs: PreTrainedModel) -> tuple[floa
     def random_ids(size: int) -> torch.Tensor:
         return torch.randint(size, (2, length), generator=generator).to(ours.device)
 
+    def random_tokens(reader: PreTrainedModel) -> torch.Tensor:
+        embedding: Any = reader.get_input_embeddings()
+        return random_ids(embedding.num_embeddings)
+
     real = torch.ones(2, length, dtype=torch.long, device=ours.device)
     real[1, length // 2 + 1 :] = 0
-    inputs = {"input_ids": random_ids(config.vocab_size), "attention_mask": real}
+    inputs = {"input_ids": random_tokens(ours), "attention_mask": real}
     if config.is_encoder_decoder:
-        inputs |= {"decoder_input_ids": random_ids(config.vocab_size), "decoder_attention_mask": real}
+        inputs |= {"decoder_input_ids": random_tokens(ours.get_decoder()), "decoder_attention_mask": real}
     if getattr(config, "type_vocab_size", 0):
         inputs["token_type_ids"] = random_ids(config.type_vocab_size)
     our_logits, their_logits = (model(**inputs).logits[real.bool()] for model in (ours, theirs))
@@ -175,11 +193,8 @@ def _loading(source: str, side: Side) -> Iterator[None]:
         raise InputError(f"{source} is no {side.name} that can be loaded: {reason}") from error
 
 
-def _write_tokenizer(source: str, folder: Path) -> str:
-    """Saves the tokenizer beside the model, and says how that went."""
-    origin = Path(source)
-    if not origin.is_dir():
-        origin = Path(snapshot_download(source, allow_patterns=TOKENIZER_FILES))
+def _write_tokenizer(source: str, origin: Path, folder: Path) -> str:
+    """Saves the tokenizer of `source`, whose files are in `origin`, in another folder, and says how that went."""
     files = [origin / name for name in TOKENIZER_FILES if (origin / name).is_file()]
     if not files:
         return f"none in {source}"

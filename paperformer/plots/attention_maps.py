@@ -54,7 +54,11 @@ class AttentionMaps:
 
 @torch.inference_mode()
 def attention_maps(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, target: str | None = None
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    target: str | None = None,
+    target_tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> dict[str, AttentionMaps]:
     """The attention of every part of a model: `encoder`, `decoder` and `cross`, or `self` where there is one stack.
 
@@ -62,6 +66,7 @@ def attention_maps(
         model: of any family, loaded with attn_implementation="eager".
         text: the source of an encoder-decoder, else the text itself.
         target: for an encoder-decoder, the text that the decoder is made to write; None: the model's own translation.
+        target_tokenizer: of what the decoder writes, for a model with two vocabularies.
 
     Raises:
         InputError: if a text is empty, longer than the model takes, or not wanted; if the model has no weights to show.
@@ -72,7 +77,9 @@ def attention_maps(
     if target is not None and not model.config.is_encoder_decoder:
         raise InputError(f"--target is for encoder-decoders; this model is a {model.config.model_type}")
 
-    def tokens(role: str, ids: torch.Tensor) -> Tokens:
+    writer = tokenizer if target_tokenizer is None else target_tokenizer
+
+    def tokens(role: str, ids: torch.Tensor, tokenizer: PreTrainedTokenizerBase = tokenizer) -> Tokens:
         return Tokens(role, readable_tokens(tokenizer, ids[0].tolist()))
 
     input_ids = _encode(model, tokenizer, text, "--text")
@@ -81,13 +88,13 @@ def attention_maps(
         attentions = model(input_ids=input_ids, output_attentions=True).attentions
         return {"self": AttentionMaps("Self-attention", own, own, _stack(attentions))}
 
-    labels = _own_translation(model, input_ids) if target is None else _encode(model, tokenizer, target, "--target")
+    labels = _own_translation(model, input_ids) if target is None else _encode(model, writer, target, "--target")
     untyped: Any = model
     decoder_input_ids = untyped.prepare_decoder_input_ids_from_labels(labels)
     outputs = model(input_ids=input_ids, decoder_input_ids=decoder_input_ids, output_attentions=True)
-    source, read = tokens("source token", input_ids), tokens("decoder input", decoder_input_ids)
+    source, read = tokens("source token", input_ids), tokens("decoder input", decoder_input_ids, writer)
     # To write a token the decoder looks at the source, so that token names the row, not the one before it that is read.
-    written = tokens("token to be written", labels)
+    written = tokens("token to be written", labels, writer)
     return {
         "encoder": AttentionMaps("Encoder self-attention", source, source, _stack(outputs.encoder_attentions)),
         "decoder": AttentionMaps("Decoder self-attention", read, read, _stack(outputs.decoder_attentions)),

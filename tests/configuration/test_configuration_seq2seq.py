@@ -58,3 +58,45 @@ def test_n_layers_is_the_depth_of_both_stacks() -> None:
     config = PaperformerSeq2SeqConfig(n_layers=3)
     assert (config.encoder_layers, config.decoder_layers) == (3, 3)
     assert PaperformerSeq2SeqConfig(encoder_layers=3).decoder_layers == 6
+
+
+def test_without_a_source_vocabulary_there_is_one_for_both():
+    config = PaperformerSeq2SeqConfig(vocab_size=50)
+    assert (config.source_vocab_size, config.encoder_vocab_size) == (None, 50)
+    config.vocab_size = 60
+    assert config.encoder_vocab_size == 60
+    assert PaperformerSeq2SeqConfig(vocab_size=50, source_vocab_size=50).source_vocab_size is None  # one embedding
+
+
+@pytest.mark.parametrize("source_vocab_size", [70, 50])  # two vocabularies may be of one size
+def test_a_source_vocabulary_is_kept(tmp_path, source_vocab_size):
+    config = PaperformerSeq2SeqConfig(vocab_size=50, source_vocab_size=source_vocab_size, share_embeddings=False)
+    config.save_pretrained(tmp_path)
+    loaded = PaperformerSeq2SeqConfig.from_pretrained(tmp_path)
+    assert loaded.source_vocab_size == loaded.encoder_vocab_size == source_vocab_size
+    assert loaded.vocab_size == 50
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"source_vocab_size": 70, "vocab_size": 50},
+            "source_vocab_size is 70 and vocab_size is 50, but share_embeddings is True; one embedding is of one "
+            "vocabulary: set it to False, or leave source_vocab_size out",
+        ),
+        ({"source_vocab_size": 0, "share_embeddings": False}, "source_vocab_size is 0; it must be at least 1"),
+        (
+            {"source_vocab_size": 7, "share_embeddings": False, "pad_token_id": 7},
+            "pad_token_id is 7; it pads sources and targets, so it must be less than 7, the smaller of",
+        ),
+        (
+            {"source_vocab_size": 70, "vocab_size": 50, "share_embeddings": False, "pad_token_id": 60},
+            "pad_token_id is 60; it pads sources and targets, so it must be less than 50, the smaller of",
+        ),
+        ({"source_vocab_size": 7, "share_embeddings": False, "pad_token_id": -1}, "pad_token_id is -1; it pads"),
+    ],
+)
+def test_a_source_vocabulary_that_cannot_be(options, message):
+    with pytest.raises(StrictDataclassError, match=message):
+        PaperformerSeq2SeqConfig(**options)

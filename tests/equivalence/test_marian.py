@@ -9,7 +9,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from paperformer.conversion.marian import MARIAN
 
-from .batches import PAD, seq2seq_batch
+from .batches import PAD, Batch, seq2seq_batch
 from .comparison import randomize
 from .conversions import check_generation, check_there_and_back, ours_for
 
@@ -18,6 +18,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "one embedding for source, target and output": {},
     "target embedding tied to the output": {"share_encoder_decoder_embeddings": False},
     "three embeddings": {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
+    "a vocabulary for each language": {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 29},
+    "a vocabulary for each language, three embeddings": {
+        "share_encoder_decoder_embeddings": False,
+        "tie_word_embeddings": False,
+        "decoder_vocab_size": 41,
+    },
     "unscaled embeddings, SiLU": {"scale_embedding": False, "activation_function": "silu"},
 }
 WITH_BIAS = "a bias on the output, as published models have"
@@ -56,12 +62,17 @@ def build(variant: str) -> MarianMTModel:
     return theirs.double()
 
 
+def batch_for(config: MarianConfig) -> Batch:
+    # Its positions count padding, so that only padding on the right leaves them as they are.
+    targets, sources = (seq2seq_batch(size, "right") for size in (config.decoder_vocab_size, config.vocab_size))
+    return targets | {"input_ids": sources["input_ids"]}
+
+
 @pytest.mark.parametrize("variant", [*VARIANTS, WITH_BIAS])
 def test_marian(variant: str, attention: str, prove: Callable):
     theirs = build(variant)
     ours, translate = ours_for(MARIAN, theirs, attention)
-    # Its positions count padding, so that only padding on the right leaves them as they are.
-    batch = seq2seq_batch(VOCAB_SIZE, "right")
+    batch = batch_for(theirs.config)
     prove(
         ours,
         theirs,
@@ -80,4 +91,10 @@ def test_marian_there_and_back(variant: str):
 
 @pytest.mark.parametrize("variant", [*VARIANTS, WITH_BIAS])
 def test_marian_generates_the_same_tokens(variant: str):
-    check_generation(MARIAN, build(variant), seq2seq_batch(VOCAB_SIZE, "right"))
+    theirs = build(variant)
+    check_generation(MARIAN, theirs, batch_for(theirs.config))
+
+
+def test_the_sizes_of_two_vocabularies_go_where_they_belong():
+    ours, _ = MARIAN.config_to_ours(build("a vocabulary for each language").config)
+    assert (ours.source_vocab_size, ours.vocab_size) == (VOCAB_SIZE, 29)

@@ -1,5 +1,7 @@
 """The encoder-decoder: who sees whom, padding, teacher forcing, loss, tied embeddings, and what is returned."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -323,3 +325,111 @@ def test_the_output_may_have_a_bias(make_seq2seq):
     torch.testing.assert_close(output, expected + model.lm_head.bias)
     loss = model(input_ids, labels=input_ids, return_logits=True)
     torch.testing.assert_close(loss.loss, F.cross_entropy(loss.logits.flatten(0, 1), input_ids.flatten()))
+
+
+TWO_VOCABULARIES = {"vocab_size": 50, "source_vocab_size": 70, "share_embeddings": False}
+
+
+def source_ids(*shape: int) -> Tensor:
+    """Of the source's 20 tokens that the target's vocabulary does not have."""
+    return torch.randint(50, 70, shape)
+
+
+@pytest.mark.parametrize("tie_word_embeddings", [True, False])
+def test_each_language_may_have_its_vocabulary(make_seq2seq, tmp_path, tie_word_embeddings):
+    model = make_seq2seq(**TWO_VOCABULARIES, tie_word_embeddings=tie_word_embeddings)
+    model.save_pretrained(tmp_path)
+    source, target = source_ids(2, 5), ids(2, 4)
+    for one in (model, PaperformerForConditionalGeneration.from_pretrained(tmp_path)):
+        encoder, decoder, output = weights(one)
+        assert [tuple(weight.shape) for weight in (encoder, decoder, output)] == [(70, 24), (50, 24), (50, 24)]
+        assert (decoder is output) == tie_word_embeddings
+        assert one.get_input_embeddings() is one.get_encoder().get_input_embeddings() is one.model.encoder.embed_tokens
+        assert one.get_decoder().get_input_embeddings() is one.model.decoder.embed_tokens
+        logits = one(source, decoder_input_ids=target).logits
+        assert logits.shape == (2, 4, 50)
+        torch.testing.assert_close(logits, model(source, decoder_input_ids=target).logits)
+    assert all(map(torch.equal, weights(one), weights(model)))
+
+
+def test_each_embedding_learns_from_its_language(make_seq2seq):
+    model = make_seq2seq(**TWO_VOCABULARIES, tie_word_embeddings=False).train()
+    model(torch.tensor([[55, 66]]), labels=torch.tensor([[7, 8]])).loss.backward()
+    learning = [weight.grad.abs().sum(-1).nonzero().flatten().tolist() for weight in weights(model)]
+    assert learning == [[55, 66], [1, 7], list(range(50))]  # the decoder's begins with the start token
+
+
+@pytest.fixture(scope="module")
+def as_one_vocabulary(make_seq2seq) -> list[PaperformerForConditionalGeneration]:
+    """A model with two vocabularies, and the same function with a joint one, of which 20 tokens never come out."""
+    options = {"tie_word_embeddings": False, "output_bias": True, "initializer_range": 0.5}
+    two, one = (
+        make_seq2seq(**TWO_VOCABULARIES, **options),
+        make_seq2seq(vocab_size=70, share_embeddings=False, **options),
+    )
+    with torch.no_grad():
+        two.lm_head.bias.normal_()
+        for name, tensor in one.state_dict().items():
+            given = two.state_dict()[name]
+            tensor[: len(given)] = given
+        one.lm_head.bias[50:] = -1e4
+    return [two, one]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_beams": 3, "num_return_sequences": 2},
+        {"cache_implementation": "static"},
+        {"use_cache": False},
+        {"num_beams": 3, "cache_implementation": "static"},
+    ],
+    ids=str,
+)
+def test_two_vocabularies_generate_what_a_joint_one_does(as_one_vocabulary, options):
+    source, mask = source_ids(2, 6), torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]])
+    settings = {"max_new_tokens": 8, "no_repeat_ngram_size": 1, "eos_token_id": None, **options}
+    generated, expected = (m.generate(source * mask, attention_mask=mask, **settings) for m in as_one_vocabulary)
+    assert torch.equal(generated, expected)
+    assert len(generated.unique()) > 10
+
+
+def test_an_assistant_may_draft_for_two_vocabularies(as_one_vocabulary):
+    model, source = as_one_vocabulary[0], source_ids(1, 6)
+    assistant, settings = copy.deepcopy(model), {"max_new_tokens": 8, "eos_token_id": None, "do_sample": False}
+    with torch.no_grad():
+        for parameter in assistant.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.02)
+    alone = model.generate(source, **settings)
+    assert torch.equal(model.generate(source, assistant_model=assistant, **settings), alone)
+
+
+def test_samples_are_of_the_targets_vocabulary(as_one_vocabulary):
+    model, source = as_one_vocabulary[0], source_ids(1, 6)
+    settings = {"do_sample": True, "top_k": 0, "num_return_sequences": 4, "max_new_tokens": 6, "eos_token_id": None}
+    output = model.generate(source, **settings, output_logits=True, return_dict_in_generate=True)
+    expected = model(source.expand(4, -1), decoder_input_ids=output.sequences[:, :-1]).logits
+    assert expected.shape == (4, 6, 50)
+    torch.testing.assert_close(torch.stack(output.logits, dim=1), expected, **CLOSE)
+
+
+def test_resizing_is_for_a_joint_vocabulary(make_seq2seq):
+    model = make_seq2seq(**TWO_VOCABULARIES)
+    for part in (model, model.model, model.get_encoder(), model.get_decoder()):
+        with pytest.raises(
+            ValueError, match="source_vocab_size is 70 and vocab_size is 50; resize_token_embeddings is"
+        ):
+            part.resize_token_embeddings(61)
+
+
+def test_where_it_was_loaded_from_is_remembered_without_secrets(make_seq2seq, tmp_path):
+    model = make_seq2seq()
+    assert model.hub_options == {}
+    model.save_pretrained(tmp_path)
+    where = {"revision": "main", "cache_dir": str(tmp_path)}
+    loaded = PaperformerForConditionalGeneration.from_pretrained(tmp_path, **where, token="secret")
+    assert loaded.hub_options == where
+    loaded, report = PaperformerForConditionalGeneration.from_pretrained(tmp_path, **where, output_loading_info=True)
+    assert loaded.hub_options == where
+    assert not report["missing_keys"]

@@ -1,4 +1,4 @@
-"""Two finished model folders, as a run leaves them, of tiny random models."""
+"""Finished model folders, as a run leaves them, of tiny random models."""
 
 import json
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from paperformer import (
     PaperformerForCausalLM,
     PaperformerForConditionalGeneration,
     PaperformerLMConfig,
     PaperformerSeq2SeqConfig,
-    train_bpe,
+    train_tokenizer,
 )
 from paperformer.training.card import ModelCardFacts, SplitFacts, write_card
 
@@ -44,6 +44,10 @@ class Saved:
     tokenizer: PreTrainedTokenizerBase
     folder: Path
 
+    @property
+    def target_tokenizer(self) -> PreTrainedTokenizerBase:
+        return AutoTokenizer.from_pretrained(self.folder, subfolder="target_tokenizer", trust_remote_code=False)
+
 
 def finish(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, task: Any, prompt: str) -> Saved:
     model.eval().save_pretrained(folder)
@@ -70,27 +74,40 @@ def finish(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: P
     return Saved(model, tokenizer, folder)
 
 
+def translation_settings() -> GenerationConfig:
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    return GenerationConfig(num_beams=2, max_new_tokens=7, **ids)
+
+
 @pytest.fixture(scope="session")
 def seq2seq(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     torch.manual_seed(1)
-    tokenizer = train_bpe(TEXTS * 3, 300, append_eos=True)
+    tokenizer = train_tokenizer(TEXTS * 3, 300, append_eos=True)
     config = PaperformerSeq2SeqConfig(encoder_layers=1, decoder_layers=1, vocab_size=len(tokenizer), **SIZE)
     model = PaperformerForConditionalGeneration(config)
-    model.generation_config = GenerationConfig(
-        num_beams=2,
-        max_new_tokens=7,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        decoder_start_token_id=1,
-    )
+    model.generation_config = translation_settings()
     return finish(model, tokenizer, tmp_path_factory.mktemp("runs") / "tiny-en-de", "translation", TEXTS[0])
+
+
+@pytest.fixture(scope="session")
+def two_vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    """A translation model with a vocabulary for each language, and two tokenizers in its folder."""
+    torch.manual_seed(3)
+    source, target = (train_tokenizer(TEXTS[side::2] * 3, size, append_eos=True) for side, size in ((0, 285), (1, 275)))
+    options = {"vocab_size": len(target), "source_vocab_size": len(source), "share_embeddings": False}
+    config = PaperformerSeq2SeqConfig(encoder_layers=1, decoder_layers=1, output_bias=True, **options, **SIZE)
+    model = PaperformerForConditionalGeneration(config)
+    torch.nn.init.constant_(model.lm_head.bias[260:], 9.0)  # what comes before are special tokens and bytes in both
+    model.generation_config = translation_settings()
+    folder = tmp_path_factory.mktemp("runs") / "two-vocabularies"
+    target.save_pretrained(folder / "target_tokenizer")
+    return finish(model, source, folder, "translation", TEXTS[0])
 
 
 @pytest.fixture(scope="session")
 def lm(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     torch.manual_seed(2)
-    tokenizer = train_bpe(TEXTS * 3, 300, append_eos=False)
+    tokenizer = train_tokenizer(TEXTS * 3, 300, append_eos=False)
     model = PaperformerForCausalLM(PaperformerLMConfig(num_hidden_layers=1, vocab_size=len(tokenizer), **SIZE))
     model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=6, eos_token_id=2, pad_token_id=0)
     return finish(model, tokenizer, tmp_path_factory.mktemp("runs") / "tiny.lm", "text-generation", "A dog")

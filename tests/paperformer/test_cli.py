@@ -1,15 +1,19 @@
+import contextlib
 import io
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any, Unpack, get_args, get_origin
 
 import pytest
-from transformers import AutoTokenizer
 
 from paperformer import cli
-from paperformer.cli import COMMANDS, main
+from paperformer.cli import COMMANDS, Command, Group, main
+from paperformer.training.evaluation import translate
 
 
 @pytest.fixture
@@ -41,29 +45,100 @@ def lines(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+def commands() -> dict[str, Command]:
+    """Every command by the words that name it."""
+    named: dict[str, Command] = {}
+    for name, command in COMMANDS.items():
+        members = command.commands if isinstance(command, Group) else {"": command}
+        named |= {f"{name} {member}".strip(): function for member, function in members.items()}
+    return named
+
+
+def is_raw(function: Command) -> bool:
+    """Whether a command parses its arguments itself."""
+    return any(parameter.kind is parameter.VAR_POSITIONAL for parameter in signature(function).parameters.values())
+
+
+def help_of(words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "10000")  # no line breaks inside words with hyphens
+        with contextlib.suppress(SystemExit):
+            main([*words.split(), "--help"])
+    said = capsys.readouterr()
+    assert said.err == ""
+    return " ".join(said.out.split())
+
+
 def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([], ["--help"], ["-h"]):
         main(arguments)
         shown = capsys.readouterr().out
-        for name in (*COMMANDS, "train"):
+        for name in ("quickstart", "tokenizer", "train", "plot", "plan", "push"):
             assert f"\n  {name} " in shown
+        assert shown.count("\n  ") == len(COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_is_explained(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main([name, "--help"])
-    assert stopped.value.code in (0, None)
-    shown = " ".join(capsys.readouterr().out.split())
-    function = COMMANDS[name]
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if isinstance(command, Group)])
+def test_a_group_lists_its_commands(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    group = COMMANDS[name]
+    assert isinstance(group, Group)
+    for option in ("--help", "-h"):
+        main([name, option])
+        shown = capsys.readouterr().out
+        assert shown.startswith(group.summary)
+        for member, function in group.commands.items():
+            summary = (function.__doc__ or "").split("\n")[0]
+            assert summary
+            assert f"\n  {member:<12}{summary}\n" in shown
+        assert f"paperformer {name} {next(iter(group.commands))} --help" in shown
+
+
+@pytest.mark.parametrize("words", [words for words, function in commands().items() if not is_raw(function)])
+def test_every_option_is_explained(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = help_of(words, capsys)
+    function = commands()[words]
+    assert shown.startswith(f"usage: paperformer {words} ")
     unpacked = [get_args(hint)[0] for hint in function.__annotations__.values() if get_origin(hint) is Unpack]
     hints = dict(item for source in (function, *unpacked) for item in source.__annotations__.items())
     options = [option for option, hint in hints.items() if option != "return" and get_origin(hint) is not Unpack]
     assert options
     documentation = " ".join(" ".join(source.__doc__ or "" for source in (function, *unpacked)).split())
     for option in options:
-        explanation = documentation.split(f"{option}: ", 1)[1].split(".")[0]
+        explanation = documentation.split(f" {option}: ", 1)[1].split(". ")[0]
+        assert len(explanation.split()) > 1
         assert explanation in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("plan", ["--preset", "--hardware"]),
+        ("train seq2seq", ["--config", "--data.target_language", "--model.encoder_layers"]),
+        ("train lm", ["--config", "--data.context_length", "--model.num_hidden_layers"]),
+    ],
+)
+def test_commands_that_parse_their_own_arguments(
+    words: str, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert is_raw(commands()[words])
+    shown = help_of(words, capsys)
+    for option in options:
+        assert f" {option} " in shown
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    script = """
+import contextlib, sys
+sys.argv = ["paperformer", "--help"]
+from paperformer.cli import main
+for words in ("", "plot", "tokenizer", "tokenizer train", "tokenizer compare", "translate", "plot attention"):
+    with contextlib.suppress(SystemExit):
+        main([*words.split(), "--help"])
+print({"torch", "transformers"} & set(sys.modules))
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert result.stdout.count("usage: ") == 5
+    assert result.stdout.endswith("\nset()\n")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,6 +153,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["cook"], "there is no command 'cook'; paperformer --help lists the commands"),
         (["train"], "the family of models is missing; say paperformer train seq2seq or paperformer train lm"),
         (["train", "bert"], "'bert' is no family of models; say paperformer train seq2seq or paperformer train lm"),
+        (["train", "seq2sec"], "'seq2sec' is no family of models; did you mean paperformer train seq2seq?"),
+        (["plot", "atention"], "'atention' is no kind of plot; did you mean paperformer plot attention?"),
+        (["tokenizer", "trian"], "'trian' is no tokenizer command; did you mean paperformer tokenizer train?"),
+        (["tokenizer"], "the tokenizer command is missing; say paperformer tokenizer train, paperformer tokenizer "),
+        (["tokenizer", "[a.txt,b.txt]", "out"], "'[a.txt,b.txt]' is no tokenizer command; say paperformer tokenizer "),
         (["train", "lm", "--bananas"], "there is no option --bananas; --help lists them all"),
         (["translate"], "the following arguments are required: model"),
         (["evaluate", "model"], "the following arguments are required: source, reference"),
@@ -93,7 +173,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["generate", "model", "x", "--max_new_tokens", "0"], "--max_new_tokens is 0; it must be at least 1"),
         (["translate", "./nowhere", "--input", "/dev/null"], "there is no folder ./nowhere"),
         (["push", "./nowhere", "me/x"], "nowhere is not a folder"),
-        (["tokenizer", "[./nowhere.txt]", "out"], "nowhere.txt cannot be read: No such file or directory"),
+        (["evaluate", "m", "./nowhere", "r"], "there is no nowhere"),
     ],
 )
 def test_bad_command_lines(arguments: list[str], message: str, refused: Callable[..., str]) -> None:
@@ -136,11 +216,34 @@ def test_translate_a_file_and_standard_input(
     assert capsys.readouterr().out == from_file
 
 
+def test_translate_with_two_vocabularies(
+    two_vocabularies: Any,
+    lines: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    texts = ["A dog runs.", "Two men talk."]
+    source = lines("source", *texts)
+    main(["translate", str(two_vocabularies.folder), "--input", str(source), "--num_beams", "1"])
+    model, tokenizer = two_vocabularies.model, two_vocabularies.tokenizer
+    decode_with = {"target_tokenizer": two_vocabularies.target_tokenizer}
+    expected = translate(model, tokenizer, texts, num_beams=1, **decode_with)
+    assert capsys.readouterr().out.split("\n")[:2] == expected
+    assert expected != translate(model, tokenizer, texts, num_beams=1)
+
+    lacking = shutil.copytree(two_vocabularies.folder, tmp_path / "lacking")
+    shutil.rmtree(lacking / "target_tokenizer")
+    assert "the target's tokenizer cannot be loaded" in refused("translate", lacking, "--input", source)
+
+
 def test_standard_input_that_is_not_utf8_or_empty(
     seq2seq: Any, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"fine\n\xff")))
-    assert "standard input, line 2: byte 0xff at column 1 is not UTF-8" in refused("translate", seq2seq.folder)
+    assert "standard input, line 2: byte 0xff at byte 1 of the line is not UTF-8" in refused(
+        "translate", seq2seq.folder
+    )
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
     main(["translate", str(seq2seq.folder)])
     assert capsys.readouterr().out == ""
@@ -200,22 +303,6 @@ def test_generate(lm: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert generated("--seed", "2") != generated()
     assert generated("--temperature", "0", "--seed", "1") == generated("--temperature", "0", "--seed", "2")
     main(["generate", str(lm.folder), "", "--max_new_tokens", "2"])
-
-
-def test_tokenizer(
-    lines: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
-) -> None:
-    en, de, out = lines("en", *["a dog"] * 5), lines("de", *["ein Hund"] * 5), tmp_path / "out"
-    command = ["tokenizer", f"[{en},{de}]", out, "--vocab_size", "265"]
-    assert "vocab_size is 3, and must be at least 260" in refused(*command[:3], "--vocab_size", "3")
-    assert not out.exists()
-    main([str(argument) for argument in command])
-    assert capsys.readouterr().out == f"265 tokens: {out}\n"
-    tokenizer = AutoTokenizer.from_pretrained(out)
-    assert tokenizer("a dog").input_ids[-1] == tokenizer.eos_token_id
-    assert "exists; give a new folder" in refused(*command)
-    assert "cannot write" in refused(*command[:2], en / "inside")
-    assert not (tmp_path / "out.partial").exists()
 
 
 def test_train_passes_its_arguments_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub import ModelCard, RepoUrl
+from huggingface_hub.utils import filter_repo_objects
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -311,6 +312,49 @@ class TestPush:
         with pytest.raises(ValueError, match=message) as refusal:
             push(finished, "tiny")
         assert "\n" not in str(refusal.value)
+        assert not fake_hub.calls
+
+
+class TestPushWithTwoVocabularies:
+    @pytest.fixture
+    def finished(self, two_vocabularies: Saved, tmp_path: Path) -> Path:
+        return Path(shutil.copytree(two_vocabularies.folder, tmp_path / "model"))
+
+    def test_both_tokenizers_are_uploaded(self, finished: Path, fake_hub: FakeHub) -> None:
+        push(finished, "tiny")
+        upload = fake_hub.calls[1][1]
+        files = [path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()]
+        uploaded = set(filter_repo_objects(files, ignore_patterns=upload["ignore_patterns"]))
+        assert uploaded == set(files)
+        assert {"tokenizer.json", "target_tokenizer/tokenizer.json"} <= uploaded
+
+    @pytest.mark.parametrize(
+        ("damage", "message"),
+        [
+            (
+                lambda f: shutil.rmtree(f / "target_tokenizer"),
+                r"target_tokenizer/tokenizer\.json is missing; source and target have a vocabulary each: save",
+            ),
+            (
+                lambda f: (f / "target_tokenizer" / "tokenizer_config.json").write_text("{"),
+                r"target_tokenizer/tokenizer_config\.json is not a JSON file",
+            ),
+            (
+                lambda f: (f / "tokenizer.json").unlink(),
+                r"model/tokenizer\.json is missing; save the model's tokenizer",
+            ),
+            (
+                lambda f: rewrite(f / "config.json", source_vocab_size=None),
+                r"target_tokenizer is a second tokenizer, but config\.json has no source_vocab_size",
+            ),
+        ],
+    )
+    def test_vocabularies_and_tokenizers_are_as_many(
+        self, damage: Callable[[Path], object], message: str, finished: Path, fake_hub: FakeHub
+    ) -> None:
+        damage(finished)
+        with pytest.raises(ValueError, match=message):
+            push(finished, "tiny")
         assert not fake_hub.calls
 
 

@@ -1,15 +1,19 @@
 """`pipeline("translation")` with paperformer installed; test_remote_code.py runs it without."""
 
+import shutil
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import GenerationConfig, pipeline
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, pipeline
 
-from paperformer.pipeline_translation import TranslationPipeline
+from paperformer import pipeline_translation
+from paperformer.pipeline_translation import TranslationPipeline, load_target_tokenizer
 
 from .conftest import Saved
+from .hub_cache import cache_repository
 
 
 @pytest.fixture(scope="module")
@@ -126,3 +130,73 @@ def test_dropout_is_off(translate: TranslationPipeline, seq2seq: Saved) -> None:
     assert not translate.model.training
     inputs = translate.preprocess("A dog runs")
     assert torch.equal(translate.forward(inputs)["output_ids"], translate.forward(inputs)["output_ids"])
+
+
+def translated(saved: Saved, text: str) -> dict[str, str]:
+    """By hand, with the tokenizer of each language."""
+    ids = saved.model.generate(saved.tokenizer(text, return_tensors="pt").input_ids)
+    return {"translation_text": saved.target_tokenizer.decode(ids[0], skip_special_tokens=True)}
+
+
+def test_a_model_with_two_vocabularies(two_vocabularies: Saved) -> None:
+    translate = pipeline("translation", model=str(two_vocabularies.folder), device="cpu")
+    texts = ["A dog runs", "Two men", ""]
+    expected = [translated(two_vocabularies, "A dog runs"), translated(two_vocabularies, "Two men")]
+    assert translate(texts, batch_size=3) == [*expected, {"translation_text": ""}]
+    ids = translate.preprocess("A dog runs")["input_ids"]
+    wrong = translate.tokenizer.decode(translate.model.generate(ids)[0], skip_special_tokens=True)
+    assert wrong != expected[0]["translation_text"]
+
+
+def test_the_second_tokenizer_may_be_given(two_vocabularies: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = two_vocabularies.target_tokenizer
+    monkeypatch.setattr(pipeline_translation, "AutoTokenizer", None)  # nothing is looked for
+    options = {"model": two_vocabularies.model, "tokenizer": two_vocabularies.tokenizer, "device": "cpu"}
+    translate = pipeline("translation", **options, target_tokenizer=given)
+    assert translate("Two men") == [translated(two_vocabularies, "Two men")]
+
+
+def test_a_model_with_one_vocabulary_has_no_second_tokenizer(
+    seq2seq: Saved, translate: TranslationPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_translation, "AutoTokenizer", None)  # nothing is looked for
+    assert load_target_tokenizer(seq2seq.model) is translate.target_tokenizer is None
+
+
+def test_a_second_tokenizer_that_is_missing(two_vocabularies: Saved, tmp_path: Path) -> None:
+    message = (
+        "the target's tokenizer cannot be loaded from target_tokenizer in '{}'; save it there, or pass it as target"
+    )
+    with pytest.raises(ValueError, match=message.format("")):
+        pipeline("translation", model=two_vocabularies.model, tokenizer=two_vocabularies.tokenizer, device="cpu")
+    folder = shutil.copytree(two_vocabularies.folder, tmp_path / "model")
+    shutil.rmtree(folder / "target_tokenizer")
+    with pytest.raises(ValueError, match=message.format(folder)):
+        pipeline("translation", model=str(folder), device="cpu")
+
+
+def test_a_pipeline_is_saved_with_both_tokenizers(two_vocabularies: Saved, tmp_path: Path) -> None:
+    pipeline("translation", model=str(two_vocabularies.folder), device="cpu").save_pretrained(tmp_path)
+    again = pipeline("translation", model=str(tmp_path), device="cpu")
+    assert again("Two men") == [translated(two_vocabularies, "Two men")]
+
+
+def test_a_model_with_one_vocabulary_is_saved_without_a_second_tokenizer(
+    translate: TranslationPipeline, tmp_path: Path
+) -> None:
+    translate.save_pretrained(tmp_path)
+    assert not (tmp_path / "target_tokenizer").exists()
+
+
+def test_the_second_tokenizer_is_of_the_models_revision(
+    two_vocabularies: Saved, seq2seq: Saved, tmp_path: Path
+) -> None:
+    cache_repository(tmp_path, "someone/pair", {"main": two_vocabularies.folder})
+    older = shutil.copytree(two_vocabularies.folder, tmp_path / "older")
+    seq2seq.tokenizer.save_pretrained(older / "target_tokenizer")
+    cache_repository(tmp_path, "someone/pair", {"older": older})
+    for revision, expected in ((None, two_vocabularies.target_tokenizer), ("older", seq2seq.tokenizer)):
+        options = {"cache_dir": str(tmp_path), "local_files_only": True, "revision": revision}
+        model = AutoModelForSeq2SeqLM.from_pretrained("someone/pair", **options)
+        assert load_target_tokenizer(model).get_vocab() == expected.get_vocab()
+    assert expected.get_vocab() != two_vocabularies.target_tokenizer.get_vocab()

@@ -223,3 +223,10 @@ def test_help_explains_every_option_and_does_not_wait_for_torch() -> None:
     presets = [*PaperformerSeq2SeqConfig.presets, *PaperformerLMConfig.presets, *PaperformerEncoderConfig.presets]
     for name in (*presets, *PEAK_TFLOPS):
         assert name in shown.replace("-\n                        ", "-")
+
+
+def test_a_source_vocabulary_counts(planned: Callable[..., dict[str, Any]]) -> None:
+    sizes = ("--vocab_size", 8000, "--source_vocab_size", 5000, "--share_embeddings", "false")
+    plan = planned("--preset", "transformer-tiny", *sizes)
+    assert plan["parameters"]["embeddings"] == (8000 + 5000) * 128
+    assert plan["flops a token"]["output layer"] == 2 * 8000 * 128

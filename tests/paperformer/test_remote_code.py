@@ -1,6 +1,7 @@
 """A saved folder works with transformers alone, offline, in a process that cannot import paperformer."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from paperformer import (
 )
 
 from .conftest import Saved
+from .hub_cache import cache_repository
 
 IDS = torch.tensor([[5, 70, 9, 2]])
 
@@ -35,7 +37,11 @@ def others() -> dict[str, PreTrainedModel]:
 
 @pytest.fixture(scope="module")
 def report(
-    seq2seq: Saved, lm: Saved, others: dict[str, PreTrainedModel], tmp_path_factory: pytest.TempPathFactory
+    seq2seq: Saved,
+    lm: Saved,
+    two_vocabularies: Saved,
+    others: dict[str, PreTrainedModel],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[Any, Any]:
     """Everything that without_paperformer.py found, in one process: importing transformers takes seconds."""
     folder = tmp_path_factory.mktemp("elsewhere")
@@ -43,6 +49,9 @@ def report(
     lm.model.model.save_pretrained(folder / "lm-base")
     for name, model in others.items():
         model.save_pretrained(folder / name)
+    older = shutil.copytree(two_vocabularies.folder, folder / "older")
+    seq2seq.tokenizer.save_pretrained(older / "target_tokenizer")
+    cache_repository(folder / "home" / "hub", "someone/pair", {"main": two_vocabularies.folder, "older": older})
     process = subprocess.run(
         [
             sys.executable,
@@ -53,6 +62,7 @@ def report(
             lm.folder,
             folder / "lm-base",
             *(folder / name for name in others),
+            two_vocabularies.folder,
             folder / "report.pt",
         ],
         env={
@@ -139,6 +149,26 @@ def test_translation_pipeline(report: dict[Any, Any], seq2seq: Saved) -> None:
     assert report["translations again"] == [expected[0]]
     assert report["pipeline module"].startswith("transformers_modules.")
     assert report["inferred task"] == "translation"
+
+
+def test_two_vocabularies(report: dict[Any, Any], two_vocabularies: Saved, seq2seq: Saved) -> None:
+    """From a folder, by name on the Hub, of a branch with another target tokenizer, and saved again."""
+    ids = [
+        two_vocabularies.model.generate(two_vocabularies.tokenizer(text, return_tensors="pt").input_ids)[0]
+        for text in ("A dog runs", "Two men")
+    ]
+    ours, older = (
+        [{"translation_text": tokenizer.decode(tokens, skip_special_tokens=True)} for tokens in ids]
+        for tokenizer in (two_vocabularies.target_tokenizer, seq2seq.tokenizer)
+    )
+    assert report["two vocabularies", str(two_vocabularies.folder)] == ours
+    assert report["two vocabularies", "someone/pair"] == ours
+    assert report["two vocabularies", "someone/pair", "older"] == older != ours
+    assert report["two vocabularies", "again"] == older[:1]
+    loaded = report["two-vocabularies", "AutoModelForSeq2SeqLM"]
+    with torch.no_grad():
+        expected = two_vocabularies.model(IDS, decoder_input_ids=IDS).logits
+    torch.testing.assert_close(loaded["output"], expected, rtol=0, atol=1e-6)
 
 
 def test_text_generation_pipeline(report: dict[Any, Any], lm: Saved) -> None:

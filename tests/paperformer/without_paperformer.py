@@ -1,8 +1,9 @@
 """Run by test_remote_code.py, in a process that cannot import paperformer and reaches no network.
 
-    python -I without_paperformer.py SEQ2SEQ SEQ2SEQ_BASE LM LM_BASE LINEAR_LM ENCODER REPORT
+    python -I without_paperformer.py SEQ2SEQ SEQ2SEQ_BASE LM LM_BASE LINEAR_LM ENCODER TWO_VOCABULARIES REPORT
 
-Loads the folders with transformers alone, and writes what came out to REPORT, a file of torch.save.
+Loads the folders, and the repository someone/pair of the Hub's cache, with transformers alone, and writes what came out
+to REPORT, a file of torch.save.
 """
 
 import contextlib
@@ -68,7 +69,7 @@ def run_card(folder: str) -> list[str]:
 
 
 def main() -> None:
-    seq2seq, seq2seq_base, lm, lm_base, linear_lm, encoder, report_file = sys.argv[1:]
+    seq2seq, seq2seq_base, lm, lm_base, linear_lm, encoder, two_vocabularies, report_file = sys.argv[1:]
     report: dict[str, Any] = {}
     try:
         importlib.import_module("paperformer")
@@ -91,6 +92,7 @@ def main() -> None:
         (linear_lm, "AutoModelForCausalLM"),
         (encoder, "AutoModel"),
         (encoder, "AutoModelForMaskedLM"),
+        (two_vocabularies, "AutoModelForSeq2SeqLM"),
     ):
         report[Path(folder).name, auto_class] = load(folder, auto_class)
 
@@ -100,6 +102,17 @@ def main() -> None:
     report["inferred task"] = pipeline(model=seq2seq, trust_remote_code=True).task
     generate = pipeline("text-generation", model=lm, trust_remote_code=True)
     report["generated"] = generate("A dog runs")
+
+    for name, options in (
+        (two_vocabularies, {}),
+        ("someone/pair", {}),
+        ("someone/pair", {"revision": "older"}),
+    ):
+        translate_pair = pipeline("translation", model=name, trust_remote_code=True, **options)
+        report["two vocabularies", name, *options.values()] = translate_pair(["A dog runs", "Two men"], batch_size=2)
+    translate_pair.save_pretrained(Path(report_file).parent / "pair-again")
+    translate_pair = pipeline("translation", model=str(Path(report_file).parent / "pair-again"), trust_remote_code=True)
+    report["two vocabularies", "again"] = translate_pair("A dog runs")
 
     # Saved again by someone who never had paperformer, whole pipelines and models alike.
     for name, saved in (("seq2seq", translate), ("lm", generate)):

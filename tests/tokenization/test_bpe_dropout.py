@@ -8,24 +8,34 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from paperformer.tokenization import encode_with_bpe_dropout, train_bpe
+from paperformer.tokenization import encode_with_bpe_dropout, train_tokenizer
 
 TEXTS = ["the cat sat on the mat", "the dog saw the cat", "am 12. Mai 2017 um 12:30 Uhr"] * 5
-SEQ2SEQ = train_bpe(TEXTS, 280, append_eos=True)
-LM = train_bpe(TEXTS, 280, append_eos=False, split_digits=True)
+SEQ2SEQ = train_tokenizer(TEXTS, 280, append_eos=True)
+LM = train_tokenizer(TEXTS, 280, append_eos=False, split_digits=True)
+WITH_SYMBOLS = {"user_symbols": ["<2", "<2de>", "cat", "at"], "mask_token": True}
+SYMBOLS = train_tokenizer(TEXTS, 290, append_eos=True, **WITH_SYMBOLS)
+FALLBACK = train_tokenizer(TEXTS, 316, append_eos=True, algorithm="bpe", **WITH_SYMBOLS)
+FALLBACK_LM = train_tokenizer(TEXTS, 316, append_eos=False, algorithm="bpe", normalization="NFC")
+CHARACTERS = train_tokenizer(TEXTS, 320, append_eos=True, algorithm="characters")
+TOKENIZERS = [SEQ2SEQ, LM, SYMBOLS, FALLBACK, FALLBACK_LM, CHARACTERS]
+TEXT = st.lists(st.sampled_from(["the", " cat", "<2de>", "</s>", "<mask>", "<0x41>", "2017", "▁"]) | st.text()).map(
+    "".join
+)
 
 
-@pytest.mark.parametrize("tokenizer", [SEQ2SEQ, LM])
-@given(text=st.text())
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@given(text=TEXT)
 @example("the cat sat on the mat in 2017")
 @example("thethethethe aaaa  ")
 @example("</s> a")
+@example("<2de>the cat<2de><2de>sat in <mask> <2d")
 def test_without_dropout_it_is_the_tokenizer(tokenizer: PreTrainedTokenizerFast, text: str) -> None:
     assert encode_with_bpe_dropout(tokenizer, [text], dropout=0, seed=0) == [tokenizer(text).input_ids]
 
 
-@pytest.mark.parametrize("tokenizer", [SEQ2SEQ, LM])
-@given(text=st.text(), dropout=st.floats(0, 1), seed=st.integers())
+@pytest.mark.parametrize("tokenizer", [SEQ2SEQ, LM, SYMBOLS, FALLBACK])
+@given(text=TEXT, dropout=st.floats(0, 1), seed=st.integers())
 def test_every_segmentation_reads_as_the_same_text(
     tokenizer: PreTrainedTokenizerFast, text: str, dropout: float, seed: int
 ) -> None:
@@ -36,6 +46,24 @@ def test_every_segmentation_reads_as_the_same_text(
 def test_full_dropout_gives_bytes() -> None:
     (ids,) = encode_with_bpe_dropout(LM, ["saß"], dropout=1, seed=0)
     assert len(ids) == len("saß".encode())
+    (ids,) = encode_with_bpe_dropout(FALLBACK_LM, ["Mai™"], dropout=1, seed=0)
+    assert FALLBACK_LM.convert_ids_to_tokens(ids) == ["M", "a", "i", "<0xE2>", "<0x84>", "<0xA2>"]
+
+
+def test_user_symbols_are_never_split() -> None:
+    for tokenizer in (SYMBOLS, FALLBACK):
+        (ids,) = encode_with_bpe_dropout(tokenizer, ["<2de>a cat"], dropout=1, seed=0)
+        tokens = tokenizer.convert_ids_to_tokens(ids)
+        assert tokens[0] == "<2de>"
+        assert "cat" in tokens
+
+
+def test_special_tokens_are_found_where_the_tokenizer_is_told_to_find_them() -> None:
+    tokenizer = train_tokenizer(TEXTS, 280, append_eos=True)
+    tokenizer.split_special_tokens = False
+    (ids,) = encode_with_bpe_dropout(tokenizer, ["the</s>cat"], dropout=0, seed=0)
+    assert ids == tokenizer("the</s>cat").input_ids
+    assert ids.count(2) == 2
 
 
 def test_the_seed_decides() -> None:
@@ -49,7 +77,7 @@ def test_the_seed_decides() -> None:
 
 def test_segmentations_have_the_probabilities_of_the_paper() -> None:
     """Letters a, b, c; merges a+b, then b+c, then ab+c. The probabilities follow from algorithm 1 by hand."""
-    tokenizer = train_bpe(["ab", "ab"], 261, append_eos=False, min_frequency=2)
+    tokenizer = train_tokenizer(["ab", "ab"], 261, append_eos=False, min_frequency=2)
     vocab = tokenizer.get_vocab() | {"bc": 261, "abc": 262}
     backend = Tokenizer(models.BPE(vocab=vocab, merges=[("a", "b"), ("b", "c"), ("ab", "c")]))
     backend.pre_tokenizer = tokenizer.backend_tokenizer.pre_tokenizer

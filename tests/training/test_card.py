@@ -13,6 +13,7 @@ from paperformer.training.card import (
     ModelCardFacts,
     Result,
     SplitFacts,
+    build_card,
     evaluation_results,
     set_model_id,
     write_card,
@@ -55,7 +56,7 @@ TRANSLATION = ModelCardFacts(
     name="multi-en-de",
     task="translation",
     dataset="Multi30k",
-    hub_dataset="someone/multi30k",
+    hub_datasets=["someone/multi30k"],
     splits=[SplitFacts(name="train", examples=29017, tokens=812345), SplitFacts(name="test", examples=1009)],
     languages=["en", "de_AT"],
     license="apache-2.0",
@@ -78,7 +79,7 @@ LM = replace(
     TRANSLATION,
     name="plays",
     task="text-generation",
-    hub_dataset=None,
+    hub_datasets=(),
     languages=["en"],
     evaluation=LM_SCORES,
     samples=[("ROMEO:\n", "O, she doth\n\nteach")],
@@ -127,7 +128,7 @@ def test_a_translation_card_shows_every_figure(tmp_path: Path) -> None:
         "29,017 sentence pairs of Multi30k",
         "validation and test split",
         "1,031 tokens",
-        "[Multi30k](https://huggingface.co/datasets/someone/multi30k)",
+        "Multi30k ([someone/multi30k](https://huggingface.co/datasets/someone/multi30k))",
         "## Licence\n\napache-2.0",
     ]:
         assert figure in text, figure
@@ -180,7 +181,7 @@ def test_the_metadata_are_valid_for_the_hub(facts: ModelCardFacts, tmp_path: Pat
 
 @pytest.mark.parametrize("facts", [TRANSLATION, LM], ids=["translation", "lm"])
 def test_what_was_not_given_is_not_made_up(facts: ModelCardFacts, tmp_path: Path) -> None:
-    bare = replace(facts, license=None, languages=[], hub_dataset=None, splits=[], validation_curve=[], samples=[])
+    bare = replace(facts, license=None, languages=[], hub_datasets=(), splits=[], validation_curve=[], samples=[])
     text = written(bare, tmp_path)
     data = ModelCard.load(tmp_path / "README.md").data
     assert data.license is data.language is data.datasets is None
@@ -259,3 +260,18 @@ def test_the_model_can_be_given_another_name_to_load_it_by(tmp_path: Path) -> No
     set_model_id(tmp_path / "README.md", "someone/plays")
     text = (tmp_path / "README.md").read_text("utf-8")
     assert text == before.replace('model_id = "plays"', 'model_id = "someone/plays"') != before
+
+
+def test_what_was_left_out_is_said() -> None:
+    assert "Left out" not in str(build_card(TRANSLATION))
+    counts = {"duplicate": 1200, "mojibake": 0, "not UTF-8": 3}
+    card = str(build_card(replace(TRANSLATION, left_out=counts)))
+    assert "Left out of the training text before training: 1,200 rows (duplicate), 3 rows (not UTF-8).\n" in card
+
+
+def test_two_vocabularies_are_named_and_the_example_decodes_with_the_target_s() -> None:
+    config = {**TRANSLATION.config, "source_vocab_size": 700}
+    card = str(build_card(replace(TRANSLATION, config=config)))
+    assert f"vocabularies of 700 (source) and {config['vocab_size']:,} tokens (target)" in card
+    assert 'AutoTokenizer.from_pretrained(model_id, subfolder="target_tokenizer"' in card
+    assert "subfolder" not in str(build_card(TRANSLATION))

@@ -1,137 +1,95 @@
-import gzip
-import lzma
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from paperformer.training.corpora import read_documents, read_lines, read_pairs, read_parallel
+from paperformer.training.corpora import cache_folder, pair_splits, text_splits, training_sources
+from paperformer.training.data.corpus import Corpus, TextStream
+from paperformer.training.data.hub_datasets import HubDataset
+from paperformer.training.data.sources import Source
 from paperformer.training.input_error import InputError
-from paperformer.training.recipe import ParallelData, TextData
+from paperformer.training.recipe import ParallelData, Recipe, TextData
+
+MakePairRecipe = Callable[..., Recipe[ParallelData]]
+MakeTextRecipe = Callable[..., Recipe[TextData]]
 
 
-def write(folder: Path, **files: str) -> Path:
-    """train_en="a" writes the file train.en."""
-    for name, text in files.items():
-        (folder / name.replace("_", ".")).write_text(text, "utf-8")
-    return folder
+def rows(corpus: Corpus | TextStream) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for chunk in corpus.chunks() for row in chunk.to_pylist()]
 
 
-def pairs_of(folder: Path) -> dict[str, list[tuple[str, str]]]:
-    return read_pairs(ParallelData(dataset=str(folder)))
+def test_splits_of_pairs(seq2seq_recipe: MakePairRecipe) -> None:
+    splits = pair_splits(seq2seq_recipe())
+    assert [len(rows(corpus)) for corpus in (splits.train, splits.validation, splits.test)] == [48, 5, 5]
+    assert rows(splits.validation)[0] == ("A dog sleeps.", "Ein Hund schläft.")
+    assert splits.weights == [1.0]
+    assert splits.report().keys() == {"train", "validation", "test"}
 
 
-SPLITS = {f"{split}_{language}": "x\n" for split in ("train", "validation", "test") for language in ("en", "de")}
+def test_splits_of_text(lm_recipe: MakeTextRecipe, text_folder: Path) -> None:
+    splits = text_splits(lm_recipe())
+    for split in ("train", "validation", "test"):
+        assert "".join(getattr(splits, split).texts("text")) == (text_folder / f"{split}.txt").read_text("utf-8")
 
 
-def test_pairs_from_two_files_a_table_and_compressed_files(tmp_path: Path) -> None:
-    write(tmp_path, **SPLITS | {"train_en": "one\ntwo\r\n\nlast", "train_de": "eins\nzwei\nleer\nzuletzt"})
-    (tmp_path / "test.tsv").write_text("a dog\tein Hund\n", "utf-8")
-    (tmp_path / "validation.en").unlink()
-    (tmp_path / "validation.de").unlink()
-    (tmp_path / "validation.en.gz").write_bytes(gzip.compress("naïve\n".encode()))
-    (tmp_path / "validation.de.xz").write_bytes(lzma.compress("naiv\u2028\x0c\n".encode()))  # no line ends these two
-    pairs = pairs_of(tmp_path)
-    assert pairs["train"] == [("one", "eins"), ("two", "zwei"), ("last", "zuletzt")]
-    assert pairs["validation"] == [("naïve", "naiv\u2028\x0c")]
-    assert pairs["test"] == [("a dog", "ein Hund")]
+def test_evaluation_sets_are_taken_as_they_are_and_training_text_is_cleaned(
+    seq2seq_recipe: MakePairRecipe, tmp_path: Path
+) -> None:
+    dirty = "  A cafe\u0301 \tEin Café\n" * 2 + " \tx\n" + "A good deal of it.\tA good deal of it.\n"
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.tsv").write_text(dirty, "utf-8")
+    fields = {"data__dataset": tmp_path, "data__validation": "dev", "data__test": "dev"}
+    splits = pair_splits(seq2seq_recipe(**fields, cleaning__duplicates="exact"))
+    assert rows(splits.train) == [("A café", "Ein Café")]
+    assert rows(splits.test) == [("  A cafe\u0301 ", "Ein Café")] * 2 + [("A good deal of it.",) * 2]
+    with pytest.raises(InputError, match=r"data\.train: nothing is left of .*train\.tsv"):
+        pair_splits(seq2seq_recipe(**fields, cleaning__leak_check="true"))
 
 
-def test_documents(tmp_path: Path) -> None:
-    write(tmp_path, train_txt="a\n\nb\n", validation_txt="c", test_txt="d\n")
-    documents = read_documents(TextData(dataset=str(tmp_path)))
-    assert documents == {"train": ["a\n\nb\n"], "validation": ["c\n"], "test": ["d\n"]}
+def test_a_missing_file_is_noticed_before_anything_is_cleaned(seq2seq_recipe: MakePairRecipe, tmp_path: Path) -> None:
+    recipe = seq2seq_recipe(data__test="nowhere")
+    with pytest.raises(InputError, match=r"there is no .*nowhere, nor"):
+        pair_splits(recipe)
+    assert not cache_folder(recipe).exists()
 
 
-def test_built_in_text() -> None:
-    documents = read_documents(TextData(dataset="built-in:shakespeare"))
-    assert [len(documents[split]) for split in ("train", "validation", "test")] == [33, 2, 2]
+def test_sources_of_all_kinds_and_their_weights(seq2seq_recipe: MakePairRecipe, pairs_folder: Path) -> None:
+    train = f"[train, {{path: {pairs_folder / 'test'}, weight: 3, tag: <2de>}}]"
+    with pytest.raises(InputError, match=r"tag is <2de>; tokenizer\.user_symbols must have it"):
+        pair_splits(seq2seq_recipe(data__train=train))
+    recipe = seq2seq_recipe(data__train=train, tokenizer__user_symbols="[<2de>]")
+    splits = pair_splits(recipe)
+    assert splits.weights == [1.0, 3]
+    assert isinstance(splits.train, Corpus)
+    assert splits.train.sizes == [48, 5]
+    assert rows(splits.train)[-1][0].startswith("<2de>The ")
+    assert training_sources(recipe.data)[0] == Source(path=str(pairs_folder / "train"))
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"train_en": "a\nb\n"}, r"train\.en has 2 lines and .*train\.de has 1; line n of one must be the translation"),
-        ({"train_en": "", "train_de": ""}, r"train\.en is empty; it must have text"),
-        ({"train_en": " \n", "train_de": "x\n"}, "data.train 'train' of .* is empty; a pair must have text on both"),
-        ({"train_tsv": "a\tb\nno tab\n"}, r"train\.tsv, line 2: no tab; a line must be SOURCE<tab>TARGET"),
-    ],
-)
-def test_unusable_pairs(tmp_path: Path, files: dict[str, str], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        pairs_of(write(tmp_path, **SPLITS | files))
+def test_streams_write_nothing_but_the_evaluation_sets(seq2seq_recipe: MakePairRecipe) -> None:
+    recipe = seq2seq_recipe(data__streaming="true")
+    splits = pair_splits(recipe)
+    assert isinstance(splits.train, TextStream)
+    assert len(rows(splits.train)) == 48
+    assert len(list(cache_folder(recipe).glob("text-*/"))) == 2
+    assert splits.report().keys() == {"validation", "test"}
 
 
-def test_missing_file_names_it(tmp_path: Path) -> None:
-    write(tmp_path, **SPLITS)
-    (tmp_path / "test.de").unlink()
-    with pytest.raises(InputError, match=r"there is no .*test\.de \(nor \.gz, \.xz or \.bz2 of it\)"):
-        pairs_of(tmp_path)
+def test_data_sets_of_the_hub_are_streamed_when_text_is(
+    seq2seq_recipe: MakePairRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "repository").mkdir()
+    (tmp_path / "repository" / "train.jsonl").write_text('{"en": "a", "de": "b"}\n')
+    monkeypatch.chdir(tmp_path)
+    splits = pair_splits(seq2seq_recipe(data__train="{hub: ./repository}", data__streaming="true"))
+    assert isinstance(splits.train, TextStream)
+    [(_, reader)] = splits.train.sources
+    assert isinstance(reader, HubDataset)
+    assert reader.streaming
+    assert rows(splits.train) == [("a", "b")]
 
 
-@pytest.mark.parametrize("text", ["", "\n \n"])
-def test_empty_text(tmp_path: Path, text: str) -> None:
-    write(tmp_path, train_txt=text, validation_txt="x", test_txt="x")
-    with pytest.raises(InputError, match=r"train.* is empty; it must have text"):
-        read_documents(TextData(dataset=str(tmp_path)))
-
-
-def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
-    (tmp_path / "latin1.txt").write_bytes("fine\nalso fine\nna\u00efve\n".encode("latin-1"))
-    with pytest.raises(InputError, match=r"latin1\.txt, line 3: byte 0xef at column 3 is not UTF-8; convert"):
-        read_lines(tmp_path / "latin1.txt")
-
-
-def test_folders_files_and_damaged_archives(tmp_path: Path) -> None:
-    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"text" * 100)[:-10])
-    (tmp_path / "not.xz").write_bytes(b"text")
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match="is a folder; it must be a text file"):
-        read_lines(tmp_path)
-    for name in ("cut.gz", "not.xz", "missing.txt"):
-        with pytest.raises(InputError, match=f"{name} cannot be read: ."):
-            read_lines(tmp_path / name)
-    with pytest.raises(InputError, match=r"data.dataset is the file .*; it must be a folder"):
-        pairs_of(tmp_path / "file")
-    with pytest.raises(InputError, match=r"data.dataset: there is no folder .*nowhere"):
-        pairs_of(tmp_path / "nowhere")
-
-
-def test_a_wrong_name_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(name: str, split: str) -> None:
-        raise ConnectionError("no network\nand much more")
-
-    monkeypatch.setattr("datasets.load_dataset", refuse)
-    with pytest.raises(InputError, match=r"no folder somebody/pears, and split train .* from the Hub: no network$"):
-        read_pairs(ParallelData(dataset="somebody/pears"))
-
-
-def test_columns_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Rows(dict[str, list[object]]):
-        column_names = property(lambda self: list(self))
-
-    rows = Rows(en=["a"], de=["ein"])
-    monkeypatch.setattr("datasets.load_dataset", lambda name, split: rows)
-    assert read_pairs(ParallelData(dataset="x/y"))["test"] == [("a", "ein")]
-    rows = Rows(translation=[{"en": "a", "de": "ein"}])
-    assert read_pairs(ParallelData(dataset="x/y"))["test"] == [("a", "ein")]
-    with pytest.raises(InputError, match="x/y has no language 'fr' in its column 'translation'"):
-        read_pairs(ParallelData(dataset="x/y", target_language="fr"))
-    rows = Rows(text=["a"])
-    with pytest.raises(InputError, match=r"x/y has the columns \['text'\]; it must have en and de, or 'translation'"):
-        read_pairs(ParallelData(dataset="x/y"))
-    with pytest.raises(InputError, match=r"data.text_column is 'body'; x/y has the columns \['text'\]"):
-        read_documents(TextData(dataset="x/y", text_column="body"))
-
-
-def test_unknown_built_ins() -> None:
-    with pytest.raises(InputError, match="built-in pairs are built-in:cldr"):
-        read_pairs(ParallelData(dataset="built-in:clrd"))
-    with pytest.raises(InputError, match="built-in text is built-in:shakespeare"):
-        read_documents(TextData(dataset="built-in:goethe"))
-    with pytest.raises(InputError, match=r"data\.source_language, data\.target_language: CLDR has no locale 'xx'"):
-        read_pairs(ParallelData(dataset="built-in:cldr", source_language="xx"))
-
-
-def test_read_parallel_keeps_blank_lines(tmp_path: Path) -> None:
-    write(tmp_path, a_en="one\n\n", a_de="eins\n\n")
-    assert read_parallel(tmp_path / "a.en", tmp_path / "a.de") == [("one", "eins"), ("", "")]
+def test_the_cache_lies_beside_the_runs_or_where_it_is_told(seq2seq_recipe: MakePairRecipe, tmp_path: Path) -> None:
+    assert cache_folder(seq2seq_recipe()) == tmp_path / "runs" / ".cache"
+    assert cache_folder(seq2seq_recipe(data__cache_dir=tmp_path / "elsewhere")) == tmp_path / "elsewhere"

@@ -80,6 +80,8 @@ def configurations(draw: st.DrawFn) -> Config:
             "share_embeddings": choose(0, 1) == 1,
             "output_bias": choose(0, 1) == 1,
         }
+        if not options["share_embeddings"]:
+            options |= {"source_vocab_size": choose(None, 71)}
     else:
         options |= {"num_hidden_layers": choose(1, 2)}
     if family is PaperformerEncoderConfig:
@@ -119,6 +121,18 @@ def without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
 def test_parameters_of_every_part(config: Config, with_head: bool) -> None:
     model = make_model(config, with_head=with_head, device="meta")
     assert without_zeros(count_parameters(config, with_head=with_head)) == counted_parameters(model)
+
+
+@pytest.mark.parametrize("tie_word_embeddings", [True, False])
+def test_parameters_with_two_vocabularies(tie_word_embeddings: bool) -> None:
+    config = PaperformerSeq2SeqConfig.from_preset(
+        "transformer-tiny",
+        vocab_size=53,
+        source_vocab_size=71,
+        share_embeddings=False,
+        tie_word_embeddings=tie_word_embeddings,
+    )
+    assert without_zeros(count_parameters(config)) == counted_parameters(make_model(config, device="meta"))
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
 from paperformer import PaperformerForCausalLM
-from paperformer.tokenization import train_bpe
+from paperformer.tokenization import train_tokenizer
 from paperformer.training import engine
-from paperformer.training.batching import pad
-from paperformer.training.corpora import read_documents
+from paperformer.training.corpora import text_splits
+from paperformer.training.data.batching import pad
 from paperformer.training.engine import (
     FittedModel,
     NonFiniteGradientError,
@@ -27,15 +27,15 @@ from paperformer.training.input_error import InputError
 from paperformer.training.language_modeling import LanguageModelingTask
 from paperformer.training.recipe import Optimization, Recipe, TextData
 from paperformer.training.run_folder import RunFolder
+from paperformer.training.run_tokenizers import Tokenizers
 
 Recipes = Callable[..., Recipe[TextData]]
 
 
 @pytest.fixture
 def make_task(lm_recipe: Recipes) -> Callable[[Recipe[TextData]], LanguageModelingTask]:
-    documents = read_documents(lm_recipe().data)
-    tokenizer = train_bpe(documents["train"], 300, append_eos=False)
-    return lambda recipe: LanguageModelingTask(recipe, documents, tokenizer)
+    tokenizer = train_tokenizer(text_splits(lm_recipe()).train.texts("text"), 300, append_eos=False)
+    return lambda recipe: LanguageModelingTask(recipe, text_splits(recipe), Tokenizers(tokenizer, tokenizer))
 
 
 @pytest.fixture
@@ -124,6 +124,40 @@ def test_resumed_is_uninterrupted_bit_for_bit(
         assert torch.equal(tensor, load_file(whole_last / "model.safetensors")[name]), name
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"data__workers": 2},
+        {"data__streaming": "true", "data__shuffle_buffer": 7, "data__documents": "each"},
+        {"data__streaming": "true", "data__shuffle_buffer": 7, "data__documents": "each", "data__workers": 1},
+    ],
+    ids=["workers", "stream", "stream and worker"],
+)
+def test_the_data_go_on_where_they_stopped(
+    lm_recipe: Recipes, train: Train, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(engine, "LOG_EVERY", 1)
+    options = data | {"optimization__max_steps": 8, "evaluation__every_steps": 3, "model__dropout": 0.3}
+    _, whole = train(lm_recipe(**options, output_dir=tmp_path / "whole"))
+
+    def stop_at_first_validation(task: LanguageModelingTask) -> None:
+        validate = task.validate
+
+        def validate_and_stop(model: Any) -> dict[str, float]:
+            os.kill(os.getpid(), signal.SIGINT)
+            return validate(model)
+
+        task.validate = validate_and_stop  # type: ignore[method-assign]
+
+    with pytest.raises(TrainingStopped, match="stopped after step 3"):
+        train(lm_recipe(**options), change=stop_at_first_validation)
+    _, folder = train(lm_recipe(**options, resume=True))
+    assert figures(folder) == figures(whole)
+    if "data__streaming" not in data:  # workers change nothing at all
+        _, without = train(lm_recipe(**options | {"data__workers": 0}, output_dir=tmp_path / "without"))
+        assert figures(without) == figures(whole)
+
+
 def test_a_second_signal_ends_it_at_once(lm_recipe: Recipes, train: Train) -> None:
     def change(task: LanguageModelingTask) -> None:
         signal_at_batch(2, signal.SIGINT)(task)
@@ -174,7 +208,7 @@ def test_accumulated_batches_are_one_large_batch(
 
     def batches(*groups: list[list[int]]) -> Callable[[LanguageModelingTask], None]:
         def change(task: LanguageModelingTask) -> None:
-            task.epoch_batches = lambda epoch: list(groups)  # type: ignore[method-assign, assignment, return-value]
+            task.pools = lambda epoch, first: iter([list(groups)])  # type: ignore[method-assign, assignment, return-value]
             task.collate = lambda batch: {  # type: ignore[method-assign, assignment]
                 "input_ids": pad(batch, 0),
                 "attention_mask": (pad(batch, -1) >= 0).long(),

@@ -15,9 +15,9 @@ from paperformer import (
     PaperformerForConditionalGeneration,
     PaperformerLMConfig,
     PaperformerSeq2SeqConfig,
-    train_bpe,
+    train_tokenizer,
 )
-from paperformer.training.batching import pad
+from paperformer.training.data.batching import pad
 from paperformer.training.evaluation import (
     _overlapping_windows,
     count_labels,
@@ -118,7 +118,7 @@ def translator() -> tuple[PaperformerForConditionalGeneration, object, list[str]
         "cat",
         "the dog runs away",
     ] * 2
-    tokenizer = train_bpe([TEXT, *sources], 280, append_eos=True)
+    tokenizer = train_tokenizer([TEXT, *sources], 280, append_eos=True)
     # So few positions that the limit of an output's length, which an untrained model reaches, is the same for all.
     size = SIZE | {"max_position_embeddings": 22}
     config = PaperformerSeq2SeqConfig(encoder_layers=1, decoder_layers=1, vocab_size=len(tokenizer), **size)
@@ -145,6 +145,18 @@ def test_translate_truncates_and_takes_nothing(translator: tuple) -> None:
     assert cut[-1] == tokenizer.eos_token_id
     long, short = translate(model, tokenizer, [TEXT, tokenizer.decode(cut, skip_special_tokens=True)], max_length=9)
     assert long == short
+
+
+def test_translate_decodes_with_the_targets_tokenizer(translator: tuple) -> None:
+    model, tokenizer, sources = translator
+
+    class Reversing:
+        def batch_decode(self, outputs: torch.Tensor, *, skip_special_tokens: bool) -> list[str]:
+            return [text[::-1] for text in tokenizer.batch_decode(outputs, skip_special_tokens=skip_special_tokens)]
+
+    translations = translate(model, tokenizer, sources)
+    assert translate(model, tokenizer, sources, target_tokenizer=Reversing()) == [text[::-1] for text in translations]
+    assert any(text != text[::-1] for text in translations)
 
 
 def test_translation_loss_is_the_direct_computation(translator: tuple) -> None:

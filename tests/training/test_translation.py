@@ -1,13 +1,15 @@
-import itertools
 from collections.abc import Callable
+from itertools import chain
+from typing import Any
 
 import pytest
 import torch
 
-from paperformer.tokenization import train_bpe
-from paperformer.training.corpora import read_pairs
+from paperformer.tokenization import train_tokenizer
+from paperformer.training.corpora import pair_splits
 from paperformer.training.input_error import InputError
 from paperformer.training.recipe import ParallelData, Recipe
+from paperformer.training.run_tokenizers import Tokenizers
 from paperformer.training.translation import TranslationTask
 
 MakeTask = Callable[..., TranslationTask]
@@ -17,66 +19,113 @@ MakeTask = Callable[..., TranslationTask]
 def make_task(seq2seq_recipe: Callable[..., Recipe[ParallelData]]) -> MakeTask:
     def make(**changes: object) -> TranslationTask:
         recipe = seq2seq_recipe(**changes)
-        pairs = read_pairs(recipe.data)
-        texts = list(itertools.chain.from_iterable(pairs["train"]))
-        return TranslationTask(recipe, pairs, train_bpe(texts, 300, append_eos=True))
+        splits = pair_splits(recipe)
+        if recipe.tokenizer.separate:
+            tokenizers = [
+                train_tokenizer(splits.train.texts(side), 290, append_eos=True) for side in ("source", "target")
+            ]
+        else:
+            tokenizers = [train_tokenizer(splits.train.texts("source", "target"), 300, append_eos=True)] * 2
+        return TranslationTask(recipe, splits, Tokenizers(*tokenizers))
 
     return make
 
 
+def epoch_of(task: TranslationTask, number: int = 0) -> list[Any]:
+    return list(chain.from_iterable(task.pools(number, 0)))
+
+
+def training_pairs(task: TranslationTask) -> list[tuple[str, str]]:
+    return [tuple(row.values()) for chunk in task.corpora.train.chunks() for row in chunk.to_pylist()]
+
+
 def test_batches_hold_sources_and_targets_with_their_end(make_task: MakeTask) -> None:
     task = make_task()
-    eos, seen = task.tokenizer.eos_token_id, []
-    for indices in task.epoch_batches(0):
-        batch = task.collate(indices)
+    tokenizer = task.tokenizers.source
+    eos, seen = tokenizer.eos_token_id, []
+    for planned in epoch_of(task):
+        batch = task.collate(planned)
         assert batch["input_ids"].shape == batch["attention_mask"].shape
         for ids, mask, labels in zip(batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True):
             source, target = ids[mask.bool()].tolist(), labels[labels != -100].tolist()
             assert source[-1] == target[-1] == eos
-            assert set(ids[~mask.bool()].tolist()) <= {task.tokenizer.pad_token_id}
-            seen.append(tuple(task.tokenizer.batch_decode([source, target], skip_special_tokens=True)))
-    assert sorted(seen) == sorted(task.pairs["train"])
-
-
-def test_epochs_differ_and_are_the_same_at_every_call(make_task: MakeTask) -> None:
-    task = make_task()
-    first, second, again = ([batch.tolist() for batch in make_task().epoch_batches(epoch)] for epoch in (0, 1, 0))
-    assert first == again == [batch.tolist() for batch in task.epoch_batches(0)]
-    assert first != second
-    assert [batch.tolist() for batch in make_task(seed=2).epoch_batches(0)] != first
+            assert set(ids[~mask.bool()].tolist()) <= {tokenizer.pad_token_id}
+            seen.append(tuple(tokenizer.batch_decode([source, target], skip_special_tokens=True)))
+    assert sorted(seen) == sorted(training_pairs(task))
 
 
 def test_long_pairs_are_left_out_of_training_only(make_task: MakeTask) -> None:
     whole, task = make_task(), make_task(data__max_length=12)
-    lengths = [max(len(whole.tokenizer(side).input_ids) for side in pair) for pair in whole.pairs["train"]]
-    kept = [pair for pair, length in zip(whole.pairs["train"], lengths, strict=True) if length <= 12]
-    assert 0 < len(kept) < len(lengths)
-    assert task.pairs["train"] == kept
+    lengths = [max(map(len, whole.tokenizers.source(list(pair)).input_ids)) for pair in training_pairs(whole)]
+    kept = sum(length <= 12 for length in lengths)
+    assert 0 < kept < len(lengths)
+    assert sum(len(planned.rows) for planned in epoch_of(task)) == kept
     assert task.pairs["test"] == whole.pairs["test"]
+    truncating = make_task(data__max_length=12, data__too_long="truncate")
+    assert sum(len(planned.rows) for planned in epoch_of(truncating)) == len(lengths)
     with pytest.raises(InputError, match=r"data.max_length is 2 tokens; every training pair is longer"):
         make_task(data__max_length=2)
 
 
-def test_bpe_dropout_changes_segmentations_not_texts(make_task: MakeTask) -> None:
-    task = make_task(tokenizer__bpe_dropout=0.5)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_bpe_dropout_changes_segmentations_not_texts(make_task: MakeTask, streaming: bool) -> None:
+    task = make_task(tokenizer__bpe_dropout=0.5, data__streaming=str(streaming).lower())
+    tokenizer = task.tokenizers.source
 
     def texts_and_ids(epoch: int) -> tuple[list[str], list[list[int]]]:
-        rows = [row for indices in task.epoch_batches(epoch) for row in task.collate(indices)["input_ids"].tolist()]
-        ids = [[token for token in row if token != task.tokenizer.pad_token_id] for row in rows]
-        return sorted(task.tokenizer.batch_decode(ids, skip_special_tokens=True)), sorted(ids)
+        rows = [row for planned in epoch_of(task, epoch) for row in task.collate(planned)["input_ids"].tolist()]
+        ids = [[token for token in row if token != tokenizer.pad_token_id] for row in rows]
+        return sorted(tokenizer.batch_decode(ids, skip_special_tokens=True)), sorted(ids)
 
     texts, ids = texts_and_ids(0)
     other_texts, other_ids = texts_and_ids(1)
-    assert texts == other_texts == sorted(source for source, _ in task.pairs["train"])
+    assert texts == other_texts == sorted(source for source, _ in training_pairs(task))
     assert ids != other_ids
     assert texts_and_ids(0) == (texts, ids)  # a run that is resumed in epoch 0 sees the same
+
+
+def test_a_stream_trains_on_the_same_pairs(make_task: MakeTask) -> None:
+    task = make_task(data__streaming="true", data__shuffle_buffer=20)
+    assert len(list(task.pools(0, 0))) == 3
+    tokenizer, seen = task.tokenizers.source, []
+    for planned in epoch_of(task):
+        batch = task.collate(planned)
+        seen += tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True)
+    assert sorted(seen) == sorted(source for source, _ in training_pairs(task))
+    assert "made while training" in task.describe_batches()
+    assert task.splits()[0].examples is None
+
+
+def test_separate_vocabularies(make_task: MakeTask) -> None:
+    task = make_task(tokenizer__separate="true", model__share_embeddings="false")
+    model = task.build_model()
+    assert (model.config.source_vocab_size, model.config.vocab_size) == tuple(
+        -(-len(tokenizer) // 8) * 8 for tokenizer in task.tokenizers
+    )
+    batch = task.collate(epoch_of(task)[0])
+    labels = batch["labels"].clamp(min=0)
+    sides = (
+        task.tokenizers.source.batch_decode(batch["input_ids"], skip_special_tokens=True),
+        task.tokenizers.target.batch_decode(labels, skip_special_tokens=True),
+    )
+    assert set(zip(*sides, strict=True)) <= set(training_pairs(task))
+    scores, outputs = task.evaluate(model, "test")
+    assert len(outputs) == 5
+    assert scores["loss"]["tokens"] == sum(
+        len(task.tokenizers.target(target).input_ids) for _, target in task.pairs["test"]
+    )
+
+
+def test_the_first_epoch_is_described(make_task: MakeTask) -> None:
+    task = make_task()
+    assert f"an epoch: {len(epoch_of(task))} batches of up to 100 tokens a side, " in task.describe_batches()
 
 
 def test_the_model_is_made_for_the_tokenizer(make_task: MakeTask) -> None:
     task = make_task(evaluation__num_beams=3, evaluation__length_penalty=0.6)
     model = task.build_model()
-    assert model.config.vocab_size == len(task.tokenizer)
-    assert model.config.decoder_start_token_id == task.tokenizer.bos_token_id
+    assert model.config.vocab_size == 304  # 300, and rows up to a multiple of 8
+    assert model.config.decoder_start_token_id == task.tokenizers.target.bos_token_id
     settings = model.generation_config
     assert (settings.num_beams, settings.length_penalty, settings.max_new_tokens) == (3, 0.6, 100)
 
@@ -110,8 +159,8 @@ def test_a_good_translation_has_a_good_score(make_task: MakeTask) -> None:
     model = task.build_model().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for epoch in range(40):
-        for indices in task.epoch_batches(epoch):
-            model(**task.collate(indices)).loss.backward()
+        for planned in epoch_of(task, epoch):
+            model(**task.collate(planned)).loss.backward()
             optimizer.step()
             optimizer.zero_grad()
     scores, outputs = task.evaluate(model, "test")

@@ -16,6 +16,7 @@ from .conftest import OURS, THEIRS, random_model
 
 OTHER_VALUES: dict[str, Any] = {
     "vocab_size": 41,
+    "source_vocab_size": 41,
     "decoder_vocab_size": 41,
     "max_position_embeddings": 33,
     "n_positions": 33,
@@ -205,6 +206,11 @@ def test_what_another_architecture_cannot_express(name: str, fields: dict[str, A
             "marian",
             {"decoder_attention_heads": 4},
             "decoder_attention_heads is 4 and encoder_attention_heads is 3; for paperformer-seq2seq they must be equal",
+        ),
+        (
+            "marian",
+            {"decoder_vocab_size": 41},
+            "decoder_vocab_size is 41; for paperformer-seq2seq it must be 37: its shared embedding has vocab_size rows",
         ),
         ("marian", {"normalize_before": True}, "normalize_before is True; for paperformer-seq2seq it must be False"),
         ("marian", {"pad_token_id": None}, "paperformer-seq2seq cannot have this configuration: "),

@@ -23,14 +23,16 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from paperformer import train_bpe
+from paperformer import train_tokenizer
 from paperformer.cli import main
 from paperformer.conversion import model_folder
 from paperformer.conversion.architecture import Weight
 from paperformer.conversion.bert import BERT
 from paperformer.conversion.gpt2 import GPT2
 from paperformer.conversion.llama import LLAMA
+from paperformer.conversion.marian import MARIAN
 from paperformer.conversion.model_folder import ARCHITECTURES, compare_logits
+from paperformer.pipeline_translation import load_target_tokenizer
 
 from .conftest import OURS, THEIRS, random_model
 
@@ -54,7 +56,7 @@ class Original:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerBase:
-    return train_bpe(["A dog runs on the beach.", "Ein Hund läuft am Strand."] * 3, 270, append_eos=True)
+    return train_tokenizer(["A dog runs on the beach.", "Ein Hund läuft am Strand."] * 3, 270, append_eos=True)
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +120,51 @@ def test_there_and_back(
     code = {path.name for path in original.folder.glob("*.py")}
     assert code
     assert {path.name for path in (tmp_path / "ours").glob("*.py")} == code
+
+
+def two_embeddings(folder: Path, tokenizer: PreTrainedTokenizerBase, **sizes: int) -> PreTrainedModel:
+    """A translation model, saved with its tokenizer, of which source and target have an embedding each."""
+    config = MARIAN.ours.config_class(**OURS["marian"] | sizes, share_embeddings=False)
+    model = random_model(MARIAN.ours, config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize("source_vocab_size", [290, 270])  # vocabularies of one size are still two
+def test_two_vocabularies_and_their_tokenizers(
+    source_vocab_size: int,
+    tokenizer: PreTrainedTokenizerBase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = two_embeddings(tmp_path / "first", tokenizer, vocab_size=270, source_vocab_size=source_vocab_size)
+    target = train_tokenizer(["Zwei Hunde laufen.", "Zwei Männer."] * 3, 265, append_eos=True)
+    target.save_pretrained(tmp_path / "first" / "target_tokenizer")
+    main(["convert", str(tmp_path / "first"), str(tmp_path / "theirs"), "--to", "marian"])
+    main(["convert", str(tmp_path / "theirs"), str(tmp_path / "ours"), "--from", "marian"])
+    kind = type(tokenizer).__name__
+    assert capsys.readouterr().out.count(f"tokenizer: {kind}, target_tokenizer: {kind}\n") == 2
+    for folder in ("theirs", "ours"):
+        converted = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / folder)
+        assert converted.get_input_embeddings().num_embeddings == source_vocab_size
+        source, decoder = torch.tensor([[5, source_vocab_size - 1]]), torch.tensor([[1, 269, 8]])
+        logits = converted(source, decoder_input_ids=decoder).logits
+        torch.testing.assert_close(logits, model(source, decoder_input_ids=decoder).logits, rtol=1e-4, atol=1e-4)
+        for subfolder, expected in (("", tokenizer), ("target_tokenizer", target)):
+            loaded = AutoTokenizer.from_pretrained(tmp_path / folder, subfolder=subfolder)
+            assert loaded(TEXT).input_ids == expected(TEXT).input_ids
+    assert converted.config.source_vocab_size == source_vocab_size
+    assert load_target_tokenizer(converted).get_vocab() == target.get_vocab()
+
+
+def test_two_embeddings_of_a_joint_vocabulary(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    two_embeddings(tmp_path / "first", tokenizer, vocab_size=270)
+    main(["convert", str(tmp_path / "first"), str(tmp_path / "theirs"), "--to", "marian"])
+    main(["convert", str(tmp_path / "theirs"), str(tmp_path / "ours"), "--from", "marian"])
+    assert not (tmp_path / "ours" / "target_tokenizer").exists()
+    config = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ours").config
+    assert (config.source_vocab_size, config.vocab_size, config.share_embeddings) == (None, 270, False)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "marian"])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from paperformer import PaperformerForCausalLM, PaperformerForConditionalGeneration, train_bpe
+from paperformer import PaperformerForCausalLM, PaperformerForConditionalGeneration, train_tokenizer
 from paperformer.configuration.configuration_encoder import PaperformerEncoderConfig
 from paperformer.configuration.configuration_lm import PaperformerLMConfig
 from paperformer.configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
@@ -50,4 +50,4 @@ def make_model() -> MakeModel:
 
 @pytest.fixture(scope="session")
 def tokenizers() -> dict[str, PreTrainedTokenizerBase]:
-    return {family: train_bpe(TEXTS * 3, 300, append_eos=family != "lm") for family in FAMILIES}
+    return {family: train_tokenizer(TEXTS * 3, 300, append_eos=family != "lm") for family in FAMILIES}

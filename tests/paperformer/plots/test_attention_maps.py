@@ -11,6 +11,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from paperformer.plots.attention_maps import LARGEST_SIDE, AttentionMaps, Tokens, attention_figure, attention_maps
 from paperformer.plots.figure_file import DPI
+from paperformer.plots.token_labels import readable_tokens
+from paperformer.tokenization import train_tokenizer
 from paperformer.training.input_error import InputError
 
 TEXT, TARGET = "A dog runs.", "Ein Hund."
@@ -76,6 +78,15 @@ def test_the_three_attentions_of_an_encoder_decoder(make_model: MakeModel, token
     assert maps["cross"].keys.labels[-1] == maps["cross"].queries.labels[-1] == "</s>"
     # What is read is what was written, one step later.
     assert maps["decoder"].keys.labels == ["<s>", *maps["cross"].queries.labels[:-1]]
+
+
+def test_of_two_vocabularies_each_side_has_its_own(make_model: MakeModel, tokenizers: Tokenizers) -> None:
+    german = train_tokenizer(["Ein Hund rennt.", "Ein Hund schläft."] * 3, 280, append_eos=True)
+    model = make_model("seq2seq", source_vocab_size=300, vocab_size=280, share_embeddings=False)
+    maps = attention_maps(model, tokenizers["seq2seq"], TEXT, TARGET, german)["cross"]
+    assert maps.keys.labels == readable_tokens(tokenizers["seq2seq"], tokenizers["seq2seq"](TEXT).input_ids)
+    assert maps.queries.labels == readable_tokens(german, german(TARGET).input_ids)
+    assert maps.queries.labels != readable_tokens(tokenizers["seq2seq"], tokenizers["seq2seq"](TARGET).input_ids)
 
 
 def test_without_a_target_it_is_the_models_own_translation(make_model: MakeModel, tokenizers: Tokenizers) -> None:

@@ -1,0 +1,60 @@
+"""Commands that take a finished model elsewhere: to another architecture, or to the Hub."""
+
+from pathlib import Path
+from typing import Literal, TypedDict, Unpack
+
+from ..training.input_error import InputError
+from .loading import prepare_to_load
+
+Foreign = Literal["marian", "gpt2", "llama", "bert"]
+Direction = TypedDict("Direction", {"to": Foreign, "from": Foreign}, total=False)  # a parameter cannot be named `from`
+Direction.__doc__ = """Options of `convert`, of which one is given.
+
+Args:
+    to: The architecture to convert a paperformer model to; it loads with transformers alone.
+    from: The architecture of a model to convert to paperformer.
+"""
+
+
+def convert(model: str, output: str, **direction: Unpack[Direction]) -> None:
+    """Convert a model to, or from, an architecture of transformers; it is written only if it computes the same.
+
+    Args:
+        model: A model's folder, or its name on the Hub.
+        output: Folder to write.
+    """
+    from ..conversion.model_folder import ARCHITECTURES, convert_folder
+
+    if len(direction) != 1:
+        raise InputError("give either --to ARCHITECTURE or --from ARCHITECTURE, one of " + ", ".join(ARCHITECTURES))
+    prepare_to_load(model)
+    architecture = ARCHITECTURES[direction["from"] if "from" in direction else direction["to"]]
+    report = convert_folder(model, Path(output), architecture, to_ours="from" in direction)
+    print(f"{report.parameters:,} parameters, {str(report.dtype).removeprefix('torch.')}")
+    print(f"logits differ by at most {report.difference:.1e}, where the largest is {report.scale:.2f}")
+    for what, lost in (
+        ("fields without effect on a trained model", report.lost_fields),
+        ("weights of other heads", report.lost_weights),
+    ):
+        if lost:
+            print(f"left out, {what}: {', '.join(lost)}")
+    print(f"tokenizer: {report.tokenizer}")
+    print(output)
+
+
+def push(folder: str, repo_id: str, private: bool | None = None) -> None:
+    """Upload a finished, scored model folder to the Hub.
+
+    Args:
+        folder: A run's model folder, with weights, tokenizer, code, card and scores.
+        repo_id: USER/NAME on the Hub; it is made if it is missing. Log in first with: hf auth login.
+        private: Whether a new repository is private; by default as the account is set.
+    """
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    from ..hub import push as push_folder
+
+    try:
+        print(push_folder(folder, repo_id, private=private))
+    except (HFValidationError, HfHubHTTPError, OSError) as error:
+        raise InputError(f"{repo_id}: {str(error).splitlines()[0]}") from error

@@ -1,0 +1,59 @@
+"""All that a run does before its first step (reading, cleaning, training a tokenizer, tokenising), and a report of it.
+
+What is made is cached: the run itself, or several runs whose models differ, then begin at once.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from textwrap import shorten
+
+from .data.cleaning_report import report_table
+from .data.corpus import Corpus, TextStream
+from .input_error import one_line_errors
+from .run import Job, make_quiet
+
+ROWS_SHOWN = 2
+CHARACTERS_SHOWN = 100
+
+
+def prepare(job: Job) -> Iterator[str]:
+    """Prepares a recipe's data, and yields lines for people as it goes.
+
+    Raises:
+        InputError: as the run itself would.
+    """
+    splits = job.open_splits()
+    for name in ("train", "validation", "test"):
+        yield from _corpus_lines(f"data.{name}", getattr(splits, name))
+    tokenizers = job.make_tokenizers(splits)
+    sizes = " and ".join(f"{len(tokenizer):,}" for tokenizer in dict.fromkeys(tokenizers))
+    yield f"tokenizer: {sizes} entries"
+    task = job.make_task(splits, tokenizers)
+    for split in task.splits():
+        if split.tokens is not None:
+            yield f"{split.name}: {split.examples:,} examples, {split.tokens:,} tokens"
+    yield task.describe_batches()
+
+
+def main(make_job: Callable[[list[str]], Job], arguments: list[str]) -> None:
+    """Runs `paperformer prepare`: bad input ends in one line and exit code 2."""
+    make_quiet()
+    with one_line_errors():
+        for line in prepare(make_job(arguments)):
+            print(line, flush=True)
+
+
+def _corpus_lines(field: str, corpus: Corpus | TextStream) -> Iterator[str]:
+    if isinstance(corpus, Corpus):
+        yield report_table(corpus.report["cleaning"], field)
+        for source in corpus.report["sources"]:
+            yield f"    {source['name']}: {source['kept']:,} rows"
+            for reason, count in source["bad_lines"].items():
+                places = source["places"].get(reason)
+                yield f"        {count:,} left out ({reason}){f', first {places[0]}' if places else ''}"
+    else:
+        yield f"{field}: read anew each epoch (data.streaming)"
+    columns = ("source", "target") if corpus.is_parallel else ("text",)
+    texts = islice(corpus.texts(*columns), ROWS_SHOWN * len(columns))
+    for row in zip(*[texts] * len(columns), strict=True):
+        yield "    " + " | ".join(shorten(text, CHARACTERS_SHOWN, placeholder=" …") for text in row)

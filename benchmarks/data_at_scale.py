@@ -197,7 +197,8 @@ def report(results: list[dict[str, Any]]) -> str:
         f"pyarrow {version('pyarrow')}, seed 0.",
         "",
         f"Generated pairs; byte-level BPE of {VOCAB_SIZE:,}; batches of {TOKENS_PER_BATCH:,} tokens. Resident memory "
-        "is what the system counts, mapped files included; anonymous is what the process itself holds.",
+        "is what the system counts, mapped files included; anonymous is what the process itself holds. The first batch "
+        "of a warm start comes from a second plan of an epoch, beside the first, which is still in memory.",
         "",
         "| | "
         + " | ".join(f"{result['pairs']:,} pairs ({result['bytes'] / 1e6:,.0f} MB)" for result in results)

@@ -15,6 +15,7 @@ from paperformer import PaperformerForCausalLM
 from paperformer.tokenization import train_tokenizer
 from paperformer.training import engine
 from paperformer.training.corpora import text_splits
+from paperformer.training.data.batch_stream import BatchStream
 from paperformer.training.data.batching import pad
 from paperformer.training.engine import (
     FittedModel,
@@ -137,6 +138,13 @@ def test_the_data_go_on_where_they_stopped(
     lm_recipe: Recipes, train: Train, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(engine, "LOG_EVERY", 1)
+    workers: list[int] = []
+
+    def stream(*arguments: Any) -> BatchStream:
+        workers.append(arguments[-1])
+        return BatchStream(*arguments)
+
+    monkeypatch.setattr(engine, "BatchStream", stream)
     options = data | {"optimization__max_steps": 8, "evaluation__every_steps": 3, "model__dropout": 0.3}
     _, whole = train(lm_recipe(**options, output_dir=tmp_path / "whole"))
 
@@ -153,6 +161,7 @@ def test_the_data_go_on_where_they_stopped(
         train(lm_recipe(**options), change=stop_at_first_validation)
     _, folder = train(lm_recipe(**options, resume=True))
     assert figures(folder) == figures(whole)
+    assert workers == [data.get("data__workers", 0)] * 3
     if "data__streaming" not in data:  # workers change nothing at all
         _, without = train(lm_recipe(**options | {"data__workers": 0}, output_dir=tmp_path / "without"))
         assert figures(without) == figures(whole)

@@ -62,6 +62,8 @@ def test_sources_are_mixed_by_weight(corpus: Corpus) -> None:
     blocks = np.concatenate(next(batches.pools(0, 0)))
     of_second = (blocks[:, 0] >= batches.bounds[1]).mean()
     assert of_second == pytest.approx(3 / 4, abs=0.05)
+    in_order = blocks[:, 0] >= batches.bounds[1]
+    assert not np.array_equal(in_order, np.sort(in_order))  # and shuffled
 
 
 def test_tensors_are_the_tokens_of_the_blocks(corpus: Corpus) -> None:

@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 
 from paperformer.tokenization import train_tokenizer
 from paperformer.training.data.chunks import pair_chunk, text_chunk
+from paperformer.training.data.cleaning import Cleaning
+from paperformer.training.data.corpus import Corpus, build_corpus
+from paperformer.training.data.sources import Source, pair_reader
 from paperformer.training.data.token_store import TokenStore, TokenWriter
-from paperformer.training.data.tokenizing import batch_encoder, encoded_documents, write_documents, write_pairs
+from paperformer.training.data.tokenizing import (
+    batch_encoder,
+    encoded_documents,
+    tokenized_pairs,
+    write_documents,
+    write_pairs,
+)
 
 TEXTS = ["a dog", "ein Hund </s>", "", "  two  spaces "]
 TOKENIZER = train_tokenizer(TEXTS * 3, 280, append_eos=True, show_progress=False)
@@ -21,6 +30,7 @@ def test_the_encoder_gives_what_the_tokenizer_gives_whatever_was_asked_of_it_bef
     expected = TOKENIZER(TEXTS).input_ids
     assert encode(TEXTS) == expected
     TOKENIZER(TEXTS, truncation=True, max_length=2, padding=True)
+    TOKENIZER.backend_tokenizer.encode_special_tokens = False
     assert encode(TEXTS) == expected
     plain = batch_encoder(TOKENIZER, add_special_tokens=False)
     assert plain(TEXTS) == TOKENIZER(TEXTS, add_special_tokens=False).input_ids
@@ -76,3 +86,23 @@ def test_starts_point_at_the_marks() -> None:
 def test_text_that_begins_in_the_middle_of_a_document_gets_its_mark_too() -> None:
     [(ids, starts), (last, _)] = encoded_documents([text_chunk(["a"], [False])], _letters, begin=BEGIN, end=END)
     assert (ids.tolist(), starts.tolist(), last.tolist()) == ([BEGIN, 97], [0], [END])
+
+
+def test_tokens_are_cached_by_text_and_tokenizer(tmp_path: Path) -> None:
+    def corpus(name: str, line: str) -> Corpus:
+        (tmp_path / f"{name}.tsv").write_text(line)
+        source = Source(path=str(tmp_path / f"{name}.tsv"))
+        readers = [(source, pair_reader(source, "en", "de"))]
+        return build_corpus(tmp_path, "data.train", readers, Cleaning(), ("en", "de"))
+
+    other = train_tokenizer(["other words"] * 3, 270, append_eos=True, show_progress=False)
+    first, second = corpus("first", "a dog\tein Hund\n"), corpus("second", "a cat\teine Katze\n")
+    stores = [
+        tokenized_pairs(tmp_path, text, tokenizers)
+        for text in (first, second)
+        for tokenizers in ((TOKENIZER, TOKENIZER), (TOKENIZER, other), (other, TOKENIZER))
+    ]
+    assert len({store.folder for store in stores}) == 6
+    assert stores[1].row(0)[0].tolist() == TOKENIZER("a dog").input_ids
+    assert stores[1].row(0)[1].tolist() == other("ein Hund").input_ids
+    assert tokenized_pairs(tmp_path, first, (TOKENIZER, other)).folder == stores[1].folder

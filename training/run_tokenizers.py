@@ -1,6 +1,7 @@
 """The tokenizers of a run: trained, given, or already in its folder; joint, or one for each side of a translation."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
@@ -94,20 +95,25 @@ def trained_tokenizers(
 
     def trained(columns: Sequence[str]) -> PreTrainedTokenizerFast:
         say(f"training a tokenizer of {options.vocab_size:,} entries on the {' and the '.join(columns)}")
-        try:
-            return train_tokenizer(
-                train.texts(*columns),
-                algorithm=options.algorithm,
-                vocab_size=options.vocab_size,
-                append_eos=train.is_parallel,
-                split_digits=options.split_digits,
-                min_frequency=options.min_frequency,
-                normalization=recipe.cleaning.normalization,
-                user_symbols=options.user_symbols,
-                model_max_length=max_length,
-            )
-        except ValueError as error:
-            raise InputError(f"tokenizer: {error}") from error
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always", UserWarning)
+            try:
+                tokenizer = train_tokenizer(
+                    train.texts(*columns),
+                    algorithm=options.algorithm,
+                    vocab_size=options.vocab_size,
+                    append_eos=train.is_parallel,
+                    split_digits=options.split_digits,
+                    min_frequency=options.min_frequency,
+                    normalization=recipe.cleaning.normalization,
+                    user_symbols=options.user_symbols,
+                    model_max_length=max_length,
+                )
+            except ValueError as error:
+                raise InputError(f"tokenizer: {error}") from error
+        for note in notes:
+            say(f"note: {note.message}")
+        return tokenizer
 
     def write(folder: Path) -> None:
         if options.separate:

@@ -42,6 +42,14 @@ def test_joint_and_separate_vocabularies(seq2seq_recipe: MakeRecipe, tmp_path: P
     assert [tokenizer.get_vocab() for tokenizer in loaded] == [tokenizer.get_vocab() for tokenizer in separate]
 
 
+def test_a_text_too_small_for_the_vocabulary_is_said_in_a_line(
+    seq2seq_recipe: MakeRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "small.tsv").write_text("Hm.\tHm.\n")
+    trained(seq2seq_recipe(data__train=tmp_path / "small.tsv"))
+    assert "note: the vocabulary has 26" in capsys.readouterr().err
+
+
 def test_a_stream_trains_the_same_and_leaves_nothing(seq2seq_recipe: MakeRecipe) -> None:
     recipe = seq2seq_recipe(data__streaming="true")
     streamed = trained(recipe)

@@ -1,6 +1,7 @@
-"""Finished model folders, as a run leaves them, of tiny random models."""
+"""Finished model folders, as a run leaves them, of tiny random models; and commands that are refused."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from paperformer import (
     PaperformerSeq2SeqConfig,
     train_tokenizer,
 )
+from paperformer.cli import main
 from paperformer.training.card import ModelCardFacts, SplitFacts, write_card
 
 TEXTS = ["A dog runs on the beach.", "Ein Hund läuft am Strand.", "Two men talk.", "Zwei Männer reden."]
@@ -111,3 +113,20 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     model = PaperformerForCausalLM(PaperformerLMConfig(num_hidden_layers=1, vocab_size=len(tokenizer), **SIZE))
     model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=6, eos_token_id=2, pad_token_id=0)
     return finish(model, tokenizer, tmp_path_factory.mktemp("runs") / "tiny.lm", "text-generation", "A dog")
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that must end in one line on standard error and exit code 2; returns that line."""
+
+    def expect(*arguments: object) -> str:
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        assert stopped.value.code == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.startswith("error: ")
+        assert said.err.count("\n") == 1
+        return said.err.removeprefix("error: ").strip()
+
+    return expect

@@ -17,23 +17,6 @@ from paperformer.training.evaluation import translate
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command that must end in one line on standard error and exit code 2; returns that line."""
-
-    def expect(*arguments: object) -> str:
-        with pytest.raises(SystemExit) as stopped:
-            main([str(argument) for argument in arguments])
-        assert stopped.value.code == 2
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err.startswith("error: ")
-        assert said.err.count("\n") == 1
-        return said.err.removeprefix("error: ").strip()
-
-    return expect
-
-
-@pytest.fixture
 def lines(tmp_path: Path) -> Callable[..., Path]:
     """Writes lines to a file of this name."""
 

@@ -22,23 +22,6 @@ from paperformer.training.data import chunks
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command that must end in one line on standard error and exit code 2; returns that line."""
-
-    def expect(*arguments: object) -> str:
-        with pytest.raises(SystemExit) as stopped:
-            main(["tokenizer", *map(str, arguments)])
-        assert stopped.value.code == 2
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err.startswith("error: ")
-        assert said.err.count("\n") == 1
-        return said.err.removeprefix("error: ").strip()
-
-    return expect
-
-
-@pytest.fixture
 def output_of(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Runs a command; returns what it prints."""
 
@@ -82,13 +65,13 @@ def test_train(
 ) -> None:
     en, de, out = text_file("en", *["a dog"] * 5), text_file("de", *["ein Hund"] * 5), tmp_path / "new" / "out"
     command = ["train", en, de, out, "--vocab_size", "271"]
-    assert "vocab_size is 3, and must be at least 260" in refused(*command[:4], "--vocab_size", "3")
+    assert "vocab_size is 3, and must be at least 260" in refused("tokenizer", *command[:4], "--vocab_size", "3")
     assert not out.exists()
     assert output_of(*command) == f"271 tokens: {out}\n"
     tokenizer = AutoTokenizer.from_pretrained(out)
     assert tokenizer("a dog").input_ids[-1] == tokenizer.eos_token_id
     assert {"Ġdog", "ĠHund"} <= set(tokenizer.get_vocab())
-    assert "exists; give a new folder" in refused(*command)
+    assert "exists; give a new folder" in refused("tokenizer", *command)
     assert [path.name for path in tmp_path.rglob("*.partial")] == []
 
 
@@ -97,7 +80,7 @@ def test_where_nothing_can_be_written_nothing_is_trained(
 ) -> None:
     monkeypatch.setattr(tokenization, "train_tokenizer", None)
     file = text_file("file", "a dog")
-    assert "cannot write" in refused("train", file, file / "inside")
+    assert "cannot write" in refused("tokenizer", "train", file, file / "inside")
 
 
 def test_options_may_stand_anywhere(
@@ -156,7 +139,7 @@ def test_training_text_is_streamed(
         list(texts)
 
     monkeypatch.setattr(tokenization, "train_tokenizer", read_all)
-    assert "file, line 300001: byte 0xff" in refused("train", file, tmp_path / "out")
+    assert "file, line 300001: byte 0xff" in refused("tokenizer", "train", file, tmp_path / "out")
     assert seen == ["fine"]
 
 
@@ -181,7 +164,7 @@ def test_text_that_cannot_be_trained_on(
 ) -> None:
     file = tmp_path / "file"
     file.write_bytes(content)
-    assert message in refused("train", file, tmp_path / "out")
+    assert message in refused("tokenizer", "train", file, tmp_path / "out")
     assert list(tmp_path.iterdir()) == [file]
 
 
@@ -274,7 +257,9 @@ def test_colours_in_a_terminal(
 
 
 def test_text_of_the_command_line_that_is_not_utf8(seq2seq: Any, refused: Callable[..., str]) -> None:
-    assert refused("show", seq2seq.folder, "--text", "a\udcff") == "--text is not UTF-8; convert it to UTF-8"
+    assert (
+        refused("tokenizer", "show", seq2seq.folder, "--text", "a\udcff") == "--text is not UTF-8; convert it to UTF-8"
+    )
 
 
 # compare
@@ -396,7 +381,7 @@ def test_text_that_cannot_be_compared_on(
 ) -> None:
     file = tmp_path / "file"
     file.write_bytes(content)
-    assert message in refused("compare", foreign, "--files", file)
+    assert message in refused("tokenizer", "compare", foreign, "--files", file)
 
 
 # show and compare
@@ -422,8 +407,8 @@ def test_tokenizers_that_cannot_be_loaded(
         **{name: f"{name} is no tokenizer that can be loaded: " for name in damages},
     }
     for name, message in expected.items():
-        assert message in refused("show", name)
-        assert message in refused("compare", name, "--files", "file")
+        assert message in refused("tokenizer", "show", name)
+        assert message in refused("tokenizer", "compare", name, "--files", "file")
 
 
 @pytest.mark.parametrize(
@@ -442,4 +427,4 @@ def test_bad_command_lines(
     arguments: list[str], message: str, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert message in refused(*arguments)
+    assert message in refused("tokenizer", *arguments)

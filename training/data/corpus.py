@@ -6,6 +6,7 @@ A corpus is made once and cached by the content of its sources and by everything
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -23,6 +24,7 @@ from ..progress import ProgressBar
 from .bad_lines import BadLines
 from .cache import cached_folder, content_hashes
 from .cleaning import Cleaner, Cleaning
+from .files import unchanged
 from .hub_datasets import HubDataset
 from .leaks import Leaks
 from .mixing import interleave
@@ -116,29 +118,28 @@ def build_corpus(
         InputError: if a source cannot be read or holds a bad line, if nothing is left, or if the disk is full.
     """
     files = [reader.files() for _, reader in sources]
-    stamps = _stamps(files)
-    ingredients = {
-        "format": FORMAT,
-        "version": version("paperformer"),
-        "sources": [_identity(source, reader) for source, reader in sources],
-        "files": [content_hashes(paths) for paths in files],
-        "cleaning": asdict(cleaning),
-        "languages": languages,
-        "skip_bad_lines": skip_bad_lines,
-        "held_out": [corpus.folder.name for corpus in held_out] if cleaning.leak_check else [],
-    }
 
     def write(folder: Path) -> None:
         cleaner = Cleaner(cleaning, languages, _leaks(cleaning, held_out))
-        report: dict[str, Any] = {
-            "sources": list(_write_text(folder, sources, cleaner, BadLines(skip=skip_bad_lines), field))
-        }
-        report["cleaning"] = cleaner.report.to_dict()
+        facts = list(_write_text(folder, sources, cleaner, BadLines(skip=skip_bad_lines), field))
+        report = {"sources": facts, "cleaning": cleaner.report.to_dict()}
         (folder / "report.json").write_text(json.dumps(report, indent=2, ensure_ascii=False), "utf-8")
-        if _stamps(files) != stamps:
-            raise InputError(f"{field}: a file changed while it was read; start again when it is complete")
+        unchanging.close()  # raises before the folder counts as complete
 
-    corpus = Corpus(cached_folder(cache, "text", ingredients, write))
+    with ExitStack() as unchanging:  # from the hash of a file, which names the folder, to its last line
+        for path in chain.from_iterable(files):
+            unchanging.enter_context(unchanged(path))
+        ingredients = {
+            "format": FORMAT,
+            "version": version("paperformer"),
+            "sources": [_identity(source, reader) for source, reader in sources],
+            "files": [content_hashes(paths) for paths in files],
+            "cleaning": asdict(cleaning),
+            "languages": languages,
+            "skip_bad_lines": skip_bad_lines,
+            "held_out": [corpus.folder.name for corpus in held_out] if cleaning.leak_check else [],
+        }
+        corpus = Corpus(cached_folder(cache, "text", ingredients, write))
     if len(corpus) == 0:
         names = ", ".join(reader.name for _, reader in sources)
         raise InputError(f"{field}: nothing is left of {names}; {corpus.folder / 'report.json'} says why")
@@ -154,11 +155,6 @@ def _leaks(cleaning: Cleaning, held_out: Sequence[Corpus]) -> Leaks | None:
 def _identity(source: Source, reader: Reader) -> Any:
     """What a source's text depends on besides the content of its files: all fields of its reader, for example."""
     return [repr(reader), source.tag, reader.identity() if isinstance(reader, HubDataset) else version("babel")]
-
-
-def _stamps(files: Sequence[Sequence[Path]]) -> list[tuple[int, int]]:
-    statuses = [path.stat() for paths in files for path in paths]
-    return [(status.st_size, status.st_mtime_ns) for status in statuses]
 
 
 def _write_text(

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..input_error import InputError
+
 Ids = NDArray[np.uint16] | NDArray[np.uint32]
 
 
@@ -59,6 +61,9 @@ class IdFile:
         path: the file.
         dtype: of the ids.
         count: how many there are.
+
+    Raises:
+        InputError: when a slice is taken, if the file has lost its end.
     """
 
     def __init__(self, path: Path, dtype: np.dtype[Any], count: int):
@@ -72,6 +77,8 @@ class IdFile:
         start, stop, _ = part.indices(self._count)
         size = self.dtype.itemsize
         content = os.pread(self._file.fileno(), (stop - start) * size, start * size)
+        if len(content) < (stop - start) * size:
+            raise InputError(f"{self._file.name} is cut off; delete its folder, which is made again")
         return np.frombuffer(content, dtype=self.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

@@ -27,23 +27,6 @@ def folders(
     return saved
 
 
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command that must end in one line on standard error and exit code 2; returns that line."""
-
-    def expect(*arguments: object) -> str:
-        with pytest.raises(SystemExit) as stopped:
-            main(["plot", *map(str, arguments)])
-        assert stopped.value.code == 2
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err.startswith("error: ")
-        assert said.err.count("\n") == 1
-        return said.err.removeprefix("error: ").strip()
-
-    return expect
-
-
 def shown_in(svg: Path) -> set[str]:
     """The texts of an SVG, which matplotlib writes as comments beside their outlines."""
     parser = ET.XMLParser(target=ET.TreeBuilder(insert_comments=True))
@@ -122,7 +105,7 @@ def test_gradients(tmp_path: Path) -> None:
     ],
 )
 def test_bad_command_lines(arguments: list[str], message: str, refused: Callable[..., str]) -> None:
-    assert message in refused(*arguments)
+    assert message in refused("plot", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -139,21 +122,23 @@ def test_bad_command_lines(arguments: list[str], message: str, refused: Callable
 def test_options_that_do_not_fit_the_model(
     family: str, options: list[str], message: str, folders: dict[str, Path], refused: Callable[..., str]
 ) -> None:
-    assert message in refused("attention", folders[family], *options)
+    assert message in refused("plot", "attention", folders[family], *options)
 
 
 def test_where_nothing_can_be_written(refused: Callable[..., str], tmp_path: Path, folders: dict[str, Path]) -> None:
     (tmp_path / "folder.svg").mkdir()
-    assert "which is a folder; it must be a file" in refused("gradients", ".", "--output", tmp_path / "folder.svg")
+    assert "which is a folder; it must be a file" in refused(
+        "plot", "gradients", ".", "--output", tmp_path / "folder.svg"
+    )
     (tmp_path / "file").touch()
     output = tmp_path / "file" / "x.svg"
-    assert f"cannot write {tmp_path / 'file'}" in refused("positions", folders["lm"], "--output", output)
+    assert f"cannot write {tmp_path / 'file'}" in refused("plot", "positions", folders["lm"], "--output", output)
 
 
 def test_without_matplotlib(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
     for kind in PLOTS:
-        assert refused(kind, ".") == "plots need matplotlib; install it with: pip install 'paperformer[plots]'"
+        assert refused("plot", kind, ".") == "plots need matplotlib; install it with: pip install 'paperformer[plots]'"
 
 
 def test_pyplot_is_left_alone(folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paperformer.training.data.token_store import TokenStore, TokenWriter
+from paperformer.training.input_error import InputError
 
 ROWS = st.lists(st.tuples(*[st.lists(st.integers(0, 299), max_size=6)] * 2), max_size=8)
 
@@ -53,3 +54,11 @@ def test_what_is_interrupted_is_no_store(tmp_path: Path) -> None:
         write_and_stop()
     with pytest.raises(FileNotFoundError):
         TokenStore(tmp_path)
+
+
+def test_a_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
+    store = write(tmp_path, [([1, 2, 3], [4])])
+    (tmp_path / "ids.bin").write_bytes(b"\1\0\2\0")
+    assert store.ids[0:2].tolist() == [1, 2]
+    with pytest.raises(InputError, match=r"ids\.bin is cut off; delete its folder"):
+        store.row(0)

@@ -11,7 +11,8 @@ from .data.hub_datasets import HubDataset
 from .data.reader import Reader
 from .data.sources import Source, pair_reader, parse_sources, text_reader
 from .input_error import InputError
-from .recipe import Corpora, ParallelData, Recipe, TextData
+from .options.data import Corpora, ParallelData, TextData
+from .recipe import Recipe
 
 OpenSource = Callable[[Source], Reader]
 

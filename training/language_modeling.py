@@ -16,7 +16,8 @@ from .data.text_batches import BlockOptions, StreamedTextBatches, TextBatches
 from .data.tokenizing import batch_encoder, encoded_documents, tokenized_documents
 from .evaluation import generate, language_model_scores
 from .input_error import InputError
-from .recipe import Recipe, TextData
+from .options.data import TextData
+from .recipe import Recipe
 from .run_tokenizers import Tokenizers, padded_size
 
 

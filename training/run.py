@@ -20,7 +20,7 @@ from .corpora import Splits, cache_folder, training_sources
 from .data.cleaning_report import report_table
 from .data.corpus import Corpus
 from .data.sources import Source
-from .engine import FittedModel, NonFiniteGradientError, Task, TrainingStopped, fit
+from .engine.loop import FittedModel, NonFiniteGradientError, Task, TrainingStopped, fit
 from .input_error import InputError, one_line_errors
 from .progress import is_first_process, say
 from .recipe import Recipe

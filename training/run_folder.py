@@ -24,7 +24,8 @@ import yaml
 from .input_error import InputError, writing
 
 if TYPE_CHECKING:
-    from .recipe import Recipe, RunOptions
+    from .options.run import RunOptions
+    from .recipe import Recipe
 
 _MAY_CHANGE = {
     "model.dropout",

@@ -16,8 +16,9 @@ from ..tokenization import train_tokenizer
 from .data.cache import cached_folder
 from .data.corpus import Corpus, TextStream
 from .input_error import InputError
+from .options.tokenizer import TokenizerOptions
 from .progress import say
-from .recipe import Recipe, TokenizerOptions
+from .recipe import Recipe
 
 TARGET_FOLDER = PaperformerSeq2SeqConfig.target_tokenizer_folder
 """Where a target's own tokenizer lies inside the folder of the source's."""

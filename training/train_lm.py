@@ -6,7 +6,8 @@ from pathlib import Path
 from ..configuration.configuration_lm import PaperformerLMConfig
 from .corpora import text_splits
 from .language_modeling import LanguageModelingTask
-from .recipe import TextData, parse_recipe
+from .options.data import TextData
+from .recipe import parse_recipe
 from .run import Job, main, run
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from ..configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from .corpora import pair_splits
-from .recipe import ParallelData, parse_recipe
+from .options.data import ParallelData
+from .recipe import parse_recipe
 from .run import Job, main, run
 from .translation import TranslationTask
 

@@ -18,8 +18,10 @@ from .data.pair_batches import BatchOptions, PairBatches, Sample, StreamedPairBa
 from .data.tokenizing import Encode, batch_encoder, tokenized_pairs
 from .evaluation import loss_per_token, translate, translation_scores
 from .input_error import InputError
+from .options.data import ParallelData
+from .options.tokenizer import TokenizerOptions
 from .progress import say
-from .recipe import ParallelData, Recipe, TokenizerOptions
+from .recipe import Recipe
 from .run_tokenizers import Tokenizers, padded_size
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..training.input_error import InputError
-from ..training.recipe import RunOptions
+from ..training.options.run import RunOptions
 from ..training.run_folder import RunFolder
 from .lines import draw_indexed_lines, number_rows, style_axes, style_scale
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from paperformer import PaperformerLMConfig, PaperformerSeq2SeqConfig, quickstart
-from paperformer.training.recipe import ParallelData, TextData, parse_recipe
+from paperformer.training.options.data import ParallelData, TextData
+from paperformer.training.recipe import parse_recipe
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from accelerate.state import AcceleratorState
 from paperformer.configuration.configuration_lm import PaperformerLMConfig
 from paperformer.configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from paperformer.training import recipe as recipe_module
-from paperformer.training.recipe import ParallelData, Recipe, TextData, parse_recipe
+from paperformer.training.options.data import ParallelData, TextData
+from paperformer.training.recipe import Recipe, parse_recipe
 
 SUBJECTS = {"A dog": "Ein Hund", "A cat": "Eine Katze", "The man": "Der Mann", "A child": "Ein Kind"}
 VERBS = {"sleeps": "schläft", "runs away": "läuft weg", "sings": "singt", "waits in the long queue": "wartet lange"}

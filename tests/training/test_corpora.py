@@ -9,7 +9,8 @@ from paperformer.training.data.corpus import Corpus, TextStream
 from paperformer.training.data.hub_datasets import HubDataset
 from paperformer.training.data.sources import Source
 from paperformer.training.input_error import InputError
-from paperformer.training.recipe import ParallelData, Recipe, TextData
+from paperformer.training.options.data import ParallelData, TextData
+from paperformer.training.recipe import Recipe
 
 MakePairRecipe = Callable[..., Recipe[ParallelData]]
 MakeTextRecipe = Callable[..., Recipe[TextData]]

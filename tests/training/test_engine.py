@@ -13,11 +13,11 @@ from safetensors.torch import load_file
 
 from paperformer import PaperformerForCausalLM
 from paperformer.tokenization import train_tokenizer
-from paperformer.training import engine
 from paperformer.training.corpora import text_splits
 from paperformer.training.data.batch_stream import BatchStream
 from paperformer.training.data.batching import pad
-from paperformer.training.engine import (
+from paperformer.training.engine import loop as engine
+from paperformer.training.engine.loop import (
     FittedModel,
     NonFiniteGradientError,
     TrainingStopped,
@@ -26,7 +26,9 @@ from paperformer.training.engine import (
 )
 from paperformer.training.input_error import InputError
 from paperformer.training.language_modeling import LanguageModelingTask
-from paperformer.training.recipe import Optimization, Recipe, TextData
+from paperformer.training.options.data import TextData
+from paperformer.training.options.optimization import Optimization
+from paperformer.training.recipe import Recipe
 from paperformer.training.run_folder import RunFolder
 from paperformer.training.run_tokenizers import Tokenizers
 

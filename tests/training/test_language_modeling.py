@@ -9,7 +9,8 @@ from paperformer.tokenization import train_tokenizer
 from paperformer.training.corpora import text_splits
 from paperformer.training.input_error import InputError
 from paperformer.training.language_modeling import LanguageModelingTask
-from paperformer.training.recipe import Recipe, TextData
+from paperformer.training.options.data import TextData
+from paperformer.training.recipe import Recipe
 from paperformer.training.run_tokenizers import Tokenizers
 
 MakeTask = Callable[..., LanguageModelingTask]

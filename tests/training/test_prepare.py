@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from paperformer.training.corpora import cache_folder
+from paperformer.training.options.data import ParallelData
 from paperformer.training.prepare import main, prepare
-from paperformer.training.recipe import ParallelData, Recipe
+from paperformer.training.recipe import Recipe
 from paperformer.training.train_lm import lm_job
 from paperformer.training.train_seq2seq import seq2seq_job
 

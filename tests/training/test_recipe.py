@@ -11,14 +11,8 @@ from transformers import PreTrainedConfig
 from paperformer.configuration.configuration_lm import PaperformerLMConfig
 from paperformer.configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from paperformer.training.input_error import InputError
-from paperformer.training.recipe import (
-    ParallelData,
-    Recipe,
-    TextData,
-    parse_recipe,
-    recipe_fields,
-    recipe_parser,
-)
+from paperformer.training.options.data import ParallelData, TextData
+from paperformer.training.recipe import Recipe, parse_recipe, recipe_fields, recipe_parser
 from paperformer.training.recipe_file import spell_out_flags
 
 FAMILIES = {"seq2seq": (PaperformerSeq2SeqConfig, ParallelData), "lm": (PaperformerLMConfig, TextData)}

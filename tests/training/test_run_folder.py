@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from paperformer.training.input_error import InputError
-from paperformer.training.recipe import Recipe, RunOptions, TextData
+from paperformer.training.options.data import TextData
+from paperformer.training.options.run import RunOptions
+from paperformer.training.recipe import Recipe
 from paperformer.training.run_folder import RunFolder, replace_file, replace_folder
 
 Recipes = Callable[..., Recipe[TextData]]

@@ -5,7 +5,8 @@ import pytest
 
 from paperformer.training import run_tokenizers
 from paperformer.training.corpora import cache_folder, pair_splits
-from paperformer.training.recipe import ParallelData, Recipe
+from paperformer.training.options.data import ParallelData
+from paperformer.training.recipe import Recipe
 from paperformer.training.run_tokenizers import Tokenizers, load_tokenizers, padded_size, trained_tokenizers
 
 MakeRecipe = Callable[..., Recipe[ParallelData]]

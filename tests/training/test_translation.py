@@ -8,7 +8,8 @@ import torch
 from paperformer.tokenization import train_tokenizer
 from paperformer.training.corpora import pair_splits
 from paperformer.training.input_error import InputError
-from paperformer.training.recipe import ParallelData, Recipe
+from paperformer.training.options.data import ParallelData
+from paperformer.training.recipe import Recipe
 from paperformer.training.run_tokenizers import Tokenizers
 from paperformer.training.translation import TranslationTask
 

@@ -23,17 +23,19 @@ from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel, get_scheduler
 
-from .allocator import keep_large_buffers
-from .card import SplitFacts
-from .cpu_attention import SDPA_FLOAT32
-from .data.batch_stream import BatchStream
-from .data.batching import Batch
-from .evaluation import count_labels
-from .hardware import describe_hardware
-from .input_error import InputError
-from .progress import ProgressBar, is_first_process, say
-from .recipe import EvaluationOptions, Optimization, Recipe
-from .run_folder import RunFolder, partial_path
+from ..allocator import keep_large_buffers
+from ..card import SplitFacts
+from ..cpu_attention import SDPA_FLOAT32
+from ..data.batch_stream import BatchStream
+from ..data.batching import Batch
+from ..evaluation import count_labels
+from ..hardware import describe_hardware
+from ..input_error import InputError
+from ..options.evaluation import EvaluationOptions
+from ..options.optimization import Optimization
+from ..progress import ProgressBar, is_first_process, say
+from ..recipe import Recipe
+from ..run_folder import RunFolder, partial_path
 
 LOG_EVERY = 20  # steps between lines of metrics.jsonl
 

@@ -15,8 +15,10 @@ from importlib.metadata import version
 from typing import Any, NoReturn, get_args
 
 from .commands import tokenizers
+from .commands.averaging import average
 from .commands.model_folders import convert, push
 from .commands.plots import PLOTS
+from .commands.runs import runs
 from .commands.text import evaluate, generate, translate
 from .commands.training import plan, prepare_lm, prepare_seq2seq, quickstart, train_lm, train_seq2seq
 
@@ -41,6 +43,8 @@ COMMANDS: dict[str, Command | Group] = {
         member="tokenizer command",
         commands={"train": tokenizers.train, "show": tokenizers.show, "compare": tokenizers.compare},
     ),
+    "runs": runs,
+    "average": average,
     "evaluate": evaluate,
     "translate": translate,
     "generate": generate,
@@ -154,8 +158,8 @@ def _call(words: str, function: Command, arguments: list[str]) -> None:
     parser = ArgumentParser(prog=words, description=_summary(function), exit_on_error=False, allow_abbrev=False)
     parser.add_function_arguments(function, as_group=False, as_positional=True)
     for action in parser._actions:
-        if not action.option_strings and fields.get(action.dest) == list[str]:
-            _take_several_words(action)
+        if not action.option_strings and fields.get(action.dest) in _SEVERAL_WORDS:
+            _take_several_words(action, _SEVERAL_WORDS[fields[action.dest]])
     try:
         options: dict[str, Any] = vars(parser.parse_args(spell_out_flags(arguments, flags)))
     except (argparse.ArgumentError, ValueError) as error:
@@ -165,9 +169,13 @@ def _call(words: str, function: Command, arguments: list[str]) -> None:
         function(**options)
 
 
-def _take_several_words(action: Any) -> None:
+_SEVERAL_WORDS: dict[Any, str] = {list[str]: "+", tuple[str, ...]: "*"}
+"""Positional parameters that take one word or more, or any number, as argparse writes it."""
+
+
+def _take_several_words(action: Any, number: str) -> None:
     """Makes a positional list take several words, as a shell makes of *.txt; jsonargparse wants one, [a.txt,b.txt]."""
-    action.nargs, action.metavar, action._typehint = "+", action.dest, str
+    action.nargs, action.metavar, action._typehint = number, action.dest, str
 
 
 def _stop(message: str) -> NoReturn:

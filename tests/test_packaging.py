@@ -58,7 +58,7 @@ def test_the_command_is_installed() -> None:
 
 
 # Import name -> distribution name, where they differ.
-DISTRIBUTIONS = {"yaml": "pyyaml"}
+DISTRIBUTIONS = {"yaml": "pyyaml", "pynvml": "nvidia_ml_py"}
 
 
 def declared(requirements: list[str]) -> set[str]:

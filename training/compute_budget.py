@@ -6,6 +6,7 @@ Symbols: C floating-point operations of a training run, N parameters, D tokens o
 import time
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Literal
 
 from .costs import Precision
 from .input_error import InputError
@@ -13,17 +14,21 @@ from .input_error import InputError
 THIS_DEVICE = "this"
 """The name under which the speed of this machine is measured."""
 
-PEAK_TFLOPS: dict[str, dict[Precision, float]] = {
-    # Products of dense matrices with sums in float32, from NVIDIA's documents; float32 is true float32, not TF32.
+Speed = Precision | Literal["tf32"]
+"""What products of matrices are computed in."""
+
+PEAK_TFLOPS: dict[str, dict[Speed, float]] = {
+    # Products of dense matrices with sums in float32, from NVIDIA's documents; float32 is true float32, not TF32, which
+    # has a figure of its own where tensor cores know it.
     "P100": {"fp32": 10.6, "fp16": 21.2},  # Tesla P100 data sheet, SXM2; no tensor cores
     "V100": {"fp32": 15.7, "fp16": 125},  # Tesla V100 data sheet, SXM2
     "T4": {"fp32": 8.1, "fp16": 65},  # T4 data sheet
-    "RTX3090": {"fp32": 35.6, "fp16": 71, "bf16": 71},  # GA102 architecture white paper
-    "RTX4090": {"fp32": 82.6, "fp16": 165.2, "bf16": 165.2},  # Ada architecture white paper
-    "L4": {"fp32": 30.3, "fp16": 121, "bf16": 121},  # L4 data sheet, half of the figures with sparsity
-    "A100": {"fp32": 19.5, "fp16": 312, "bf16": 312},  # A100 data sheet, SXM
-    "H100": {"fp32": 67, "fp16": 989, "bf16": 989},  # H100 data sheet, SXM, half of the figures with sparsity
-    "H200": {"fp32": 67, "fp16": 989, "bf16": 989},  # H200 data sheet, SXM, half of the figures with sparsity
+    "RTX3090": {"fp32": 35.6, "tf32": 35.6, "fp16": 71, "bf16": 71},  # GA102 architecture white paper
+    "RTX4090": {"fp32": 82.6, "tf32": 82.6, "fp16": 165.2, "bf16": 165.2},  # Ada architecture white paper
+    "L4": {"fp32": 30.3, "tf32": 60, "fp16": 121, "bf16": 121},  # L4 data sheet, half of those with sparsity
+    "A100": {"fp32": 19.5, "tf32": 156, "fp16": 312, "bf16": 312},  # A100 data sheet, SXM
+    "H100": {"fp32": 67, "tf32": 494, "fp16": 989, "bf16": 989},  # H100 data sheet, SXM, half of those with sparsity
+    "H200": {"fp32": 67, "tf32": 494, "fp16": 989, "bf16": 989},  # H200 data sheet, SXM, half of those with sparsity
 }
 """Peak speed of well-known devices, in 10^12 floating-point operations a second."""
 
@@ -57,7 +62,8 @@ def measure_flops(precision: Precision, *, seconds: float = 1.0) -> float:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     size = 8192 if device == "cuda" else 1024
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    own = torch.Generator(device).manual_seed(0)  # a run's random numbers are the same, measured or not
+    left, right = (torch.randn(size, size, device=device, generator=own).to(dtype) for _ in range(2))
 
     def multiply() -> float:
         start = time.perf_counter()

@@ -37,6 +37,7 @@ class LanguageModelingTask:
         self.recipe, self.corpora, self.tokenizer = recipe, splits, tokenizers.source
         self.batches = self._training_batches()
         self.pools, self.collate = self.batches.pools, self.batches.collate
+        self.longest_batch = self.batches.longest_batch
         cache = cache_folder(recipe)
         self.held_out = {
             "validation": tokenized_documents(cache, splits.validation, self.tokenizer),
@@ -103,13 +104,23 @@ class LanguageModelingTask:
         scores |= language_model_scores(model, documents, texts, self.recipe.data.context_length)
         return scores, (self._continue(model, self.prompts) if split == "test" else [])
 
+    def validation_samples(self, model: PreTrainedModel) -> list[list[str]]:
+        """(prompt, continuation) of the first lines of the validation text."""
+        prompts = self._prompts("validation", self.recipe.evaluation.validation_samples)
+        outputs = self._continue(model, prompts)
+        return [[prompt, output] for prompt, output in zip(prompts, outputs, strict=True)]
+
     @cached_property
     def prompts(self) -> list[str]:
-        """The first lines of the test text that are not blank; of a long one, as much as fills half a context."""
-        pieces = self.corpora.test.texts("text")
+        """What is continued for the card."""
+        return self._prompts("test", min(3, self.recipe.evaluation.samples))
+
+    def _prompts(self, split: str, count: int) -> list[str]:
+        """The first lines of a split that are not blank; of a long one, as much as fills half a context."""
+        pieces = getattr(self.corpora, split).texts("text")
         lines = (line + "\n" for piece in pieces for line in piece.split("\n") if line.strip())
         prompts = []
-        for line in islice(lines, min(3, self.recipe.evaluation.samples)):
+        for line in islice(lines, count):
             ids = self.tokenizer(line).input_ids
             most = max(1, self.recipe.data.context_length // 2 - 1)  # and `<s>`
             # A cut inside a character leaves the sign for undecodable bytes at the end.

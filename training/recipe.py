@@ -136,7 +136,7 @@ def parse_recipe(
     for name, hint in known.items():
         if parsed[name] is None and type(None) not in get_args(hint):  # the parser takes null for "not given"
             raise wrong_value(name, "null", arguments, files, known)
-    sections = {
+    sections: dict[str, Any] = {
         name: _build(options_class, vars(parsed[name]), f"{name}.")
         for name, options_class in _sections(config_class, data_class).items()
         if name != "model"

@@ -7,23 +7,35 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import datasets
+import torch
 import transformers
+import yaml
 from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs
 
 from .card import EVALUATION_FILE, ModelCardFacts, write_card
 from .corpora import Splits, cache_folder, training_sources
 from .data.cleaning_report import report_table
 from .data.corpus import Corpus
 from .data.sources import Source
-from .engine.loop import FittedModel, NonFiniteGradientError, Task, TrainingStopped, fit
+from .engine.compiling import check_compiler
+from .engine.guard import TrainingDivergedError
+from .engine.loop import FittedModel, fit
+from .engine.precision import Precision
+from .engine.stop_request import TrainingStopped
+from .engine.task import Task
+from .engine.trackers import check_trackers, start_trackers
 from .input_error import InputError, one_line_errors
+from .options.optimization import Optimization
 from .progress import is_first_process, say
 from .recipe import Recipe
+from .report import write_report
 from .run_folder import RunFolder, replace_file, replace_folder
 from .run_tokenizers import Tokenizers, given_tokenizers, load_tokenizers, trained_tokenizers
 
@@ -60,20 +72,26 @@ def run(job: Job, command: str) -> Path:
 
     Raises:
         InputError: if something that the user gave cannot be used.
-        NonFiniteGradientError: if training diverged.
+        TrainingDivergedError: if the loss exploded.
         TrainingStopped: if the run was interrupted; its state is saved.
     """
     recipe = job.recipe
-    accelerator = Accelerator(mixed_precision=recipe.optimization.mixed_precision)
+    check_trackers(recipe.run.trackers)
+    # Others wait while the first process reads the data, or validates.
+    patience = InitProcessGroupKwargs(timeout=timedelta(hours=6))
+    accelerator = Accelerator(mixed_precision="no", kwargs_handlers=[patience])
+    _check_device(recipe.optimization, accelerator.device)
     folder = RunFolder(recipe.run)
     with accelerator.main_process_first():
         if accelerator.is_main_process:
-            folder.check(recipe)
+            changes = folder.check(recipe)
             splits = job.open_splits()
             _say_what_was_left_out(splits)
             has_tokenizers = recipe.run.resume and folder.tokenizer_path.is_dir()
             tokenizers = load_tokenizers(folder.tokenizer_path) if has_tokenizers else job.make_tokenizers(splits)
             task = job.make_task(splits, tokenizers)
+            for change in changes:
+                say(f"{change.field} was {change.before} when the run was begun, and is {change.now} from here on")
             folder.create(recipe.yaml)
             if not folder.tokenizer_path.is_dir():
                 replace_folder(folder.tokenizer_path, tokenizers.save)
@@ -81,12 +99,25 @@ def run(job: Job, command: str) -> Path:
         else:
             tokenizers = load_tokenizers(folder.tokenizer_path)
             task = job.make_task(job.open_splits(), tokenizers)
-    fitted = fit(task, recipe, folder, accelerator)
     if accelerator.is_main_process:
-        _finish(recipe, folder, task, fitted, tokenizers, command)
-    accelerator.wait_for_everyone()
-    accelerator.end_training()
+        done = max((step for step, _ in folder.checkpoints()), default=0)
+        options = yaml.safe_load(recipe.yaml)
+        start_trackers(accelerator, recipe.run.trackers, folder.path, recipe.run.name, options, step=done)
+    try:
+        fitted = fit(task, recipe, folder, accelerator)
+        if accelerator.is_main_process:
+            _finish(recipe, folder, task, fitted, tokenizers, command)
+        accelerator.wait_for_everyone()
+    finally:
+        accelerator.end_training()
     return folder.model_path
+
+
+def _check_device(options: Optimization, device: torch.device) -> None:
+    """Raises InputError if a device cannot do what a recipe asks of it."""
+    Precision(options.mixed_precision, device)
+    if options.compile:
+        check_compiler(device)
 
 
 def main(run_recipe: Callable[[list[str], str], Path], module: str, arguments: list[str] | None = None) -> Path:
@@ -105,17 +136,27 @@ def main(run_recipe: Callable[[list[str], str], Path], module: str, arguments: l
         try:
             model_path = run_recipe(arguments, command)
         except TrainingStopped as stopped:
-            say(str(stopped))
+            say(f"{stopped}; go on with: {_resuming(command)}")
             sys.exit(130)
         except KeyboardInterrupt:
-            say("interrupted; training had not begun, or goes on with --resume from its last checkpoint")
+            say(f"interrupted; go on from the last checkpoint, if there is one yet, with: {_resuming(command)}")
             sys.exit(130)
-        except NonFiniteGradientError as error:
+        except TrainingDivergedError as error:
             say(f"error: {error}")
             sys.exit(1)
     if is_first_process():
         print(f"model: {model_path}")
     return model_path
+
+
+def _resuming(command: str) -> str:
+    """The command that goes on with what a command has begun."""
+    words = shlex.split(command)
+    overwrites = [index for index, word in enumerate(words) if word.partition("=")[0] == "--overwrite"]
+    for index in reversed(overwrites):
+        has_value = words[index] == "--overwrite" and words[index + 1 : index + 2] in (["true"], ["false"])
+        del words[index : index + 1 + has_value]
+    return shlex.join(words if "--resume" in words else [*words, "--resume"])
 
 
 def _say_what_was_left_out(splits: Splits) -> None:
@@ -175,7 +216,7 @@ def _finish(
         command=command,
         seed=recipe.run.seed,
         hardware=", then ".join(dict.fromkeys(r["hardware"] for r in folder.metrics() if "hardware" in r)),
-        minutes=fitted.seconds / 60,
+        minutes=fitted.progress.seconds / 60,
         versions={name: version(name) for name in ("paperformer", "torch", "transformers", "tokenizers", "sacrebleu")},
         validation_curve=curve,
         evaluation=evaluation,
@@ -189,6 +230,7 @@ def _finish(
         write_card(path, facts)
 
     replace_folder(folder.model_path, write_model)
+    say(f"report: {write_report(folder.path)}")
     if recipe.run.push_to_hub:
         _publish(folder.model_path, recipe.run.push_to_hub)
 

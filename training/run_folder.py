@@ -3,7 +3,9 @@
     OUTPUT_DIR/NAME/recipe.yaml        every option of the run
                     data.json          the sources of the text, what was left out of it and why
                     tokenizer/         the trained tokenizer
+                    config.json        the model's configuration, and generation_config.json
                     metrics.jsonl      one JSON object a line: training and validation figures by step
+                    samples.jsonl      the same: sample outputs at each validation
                     checkpoints/       step-N/: everything needed to go on from step N
                     evaluation/        scores, and the test set's outputs
                     model/             the finished model, ready for the Hub
@@ -19,23 +21,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from .input_error import InputError, writing
+from .recipe_changes import Change, check_changes
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from .options.run import RunOptions
     from .recipe import Recipe
-
-_MAY_CHANGE = {
-    "model.dropout",
-    "model.attention_dropout",
-    "model.activation_dropout",
-    "model.label_smoothing",
-    "model.use_cache",
-    "tokenizer.bpe_dropout",
-}
-"""Of the sections `model` and `tokenizer`, what a resumed run may change: it does not alter what the weights mean."""
 
 
 class RunFolder:
@@ -47,40 +40,34 @@ class RunFolder:
         self.recipe_path = self.path / "recipe.yaml"
         self.data_path = self.path / "data.json"
         self.metrics_path = self.path / "metrics.jsonl"
+        self.samples_path = self.path / "samples.jsonl"
         self.checkpoints_path = self.path / "checkpoints"
         self.evaluation_path = self.path / "evaluation"
         self.model_path = self.path / "model"
         self.tokenizer_path = self.path / "tokenizer"
 
-    def check(self, recipe: "Recipe[Any]") -> None:
+    def check(self, recipe: "Recipe[Any]") -> list[Change]:
         """Checks, changing nothing, that a run of this recipe can be written here.
+
+        Returns:
+            What a resumed run has that is different from what it had before.
 
         Raises:
             InputError: if the run exists and is neither to be resumed nor overwritten, if it is to be resumed with
-                another model, or if nothing can be written here.
+                what cannot change, or if nothing can be written here.
         """
+        changes = []
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file; it must be a folder, or not exist (--output_dir, --name)")
         if self.recipe_path.exists():
             if not (self.options.resume or self.options.overwrite):
                 raise InputError(f"the run {self.path} exists; give --resume, --overwrite or another --name")
             if self.options.resume:
-                self._check_same_model(recipe)
+                changes = check_changes(self.path, self.recipe_path.read_text(encoding="utf-8"), recipe.yaml)
         elif self.path.exists() and any(self.path.iterdir()):
             raise InputError(f"{self.path} exists and is not a run; give another --name or --output_dir")
         self._check_writable()
-
-    def _check_same_model(self, recipe: "Recipe[Any]") -> None:
-        before = yaml.safe_load(self.recipe_path.read_text(encoding="utf-8"))
-        now = yaml.safe_load(recipe.yaml)
-        for section in ("model", "tokenizer"):
-            for name, value in now[section].items():
-                field, earlier = f"{section}.{name}", before.get(section, {}).get(name, value)
-                if value != earlier and field not in _MAY_CHANGE:
-                    raise InputError(
-                        f"the run {self.path} was begun with {field} {earlier}, and this recipe has {value}; resume it "
-                        "with the same, or give another --name or --overwrite"
-                    )
+        return changes
 
     def _check_writable(self) -> None:
         """Makes the folder and a file in it, and takes both away again; permissions alone do not tell."""
@@ -111,37 +98,67 @@ class RunFolder:
         folders = self.checkpoints_path.glob("step-*")
         return sorted((int(f.name.removeprefix("step-")), f) for f in folders if f.name.removeprefix("step-").isdigit())
 
-    def checkpoint_path(self, step: int) -> Path:
-        """Where the checkpoint of a step is, or will be."""
-        return self.checkpoints_path / f"step-{step}"
-
-    def save_checkpoint(self, step: int, write: Callable[[Path], Any], keep: set[int]) -> None:
-        """Writes a checkpoint whole or not at all, then deletes those of other steps that are not in `keep`.
+    def save_checkpoint(self, step: int, write: Callable[[Path], Any]) -> Path:
+        """Writes a checkpoint whole or not at all, and returns its folder.
 
         Raises:
             InputError: if it cannot be written.
         """
-        replace_folder(self.checkpoint_path(step), write)
-        for other, folder in self.checkpoints():
-            if other not in keep | {step}:
+        path = self.checkpoints_path / f"step-{step}"
+        replace_folder(path, write)
+        return path
+
+    def delete_checkpoints_except(self, steps: set[int]) -> None:
+        """Deletes the checkpoints of all other steps."""
+        for step, folder in self.checkpoints():
+            if step not in steps:
                 _remove_folder(folder)
 
     def log(self, record: dict[str, Any]) -> None:
         """Appends one line to metrics.jsonl."""
-        with writing(self.metrics_path), self.metrics_path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        _append(self.metrics_path, record)
+
+    def log_samples(self, record: dict[str, Any]) -> None:
+        """Appends one line to samples.jsonl."""
+        _append(self.samples_path, record)
 
     def metrics(self) -> list[dict[str, Any]]:
         """All complete lines of metrics.jsonl."""
-        if not self.metrics_path.exists():
-            return []
-        lines = self.metrics_path.read_text(encoding="utf-8").split("\n")
-        return [json.loads(line) for line in lines[:-1]]  # what follows the last line end was cut off by a crash
+        return _records(self.metrics_path)
 
-    def forget_metrics_after(self, step: int) -> None:
+    def samples(self) -> list[dict[str, Any]]:
+        """All complete lines of samples.jsonl."""
+        return _records(self.samples_path)
+
+    def forget_after(self, step: int) -> None:
         """Drops the lines of steps that a resumed run is about to repeat."""
-        kept = [json.dumps(record) + "\n" for record in self.metrics() if record["step"] <= step]
-        replace_file(self.metrics_path, "".join(kept))
+        for path in (self.metrics_path, self.samples_path):
+            kept = [_line(record) for record in _records(path) if record["step"] <= step]
+            if path.exists():
+                replace_file(path, "".join(kept))
+
+    def save_config(self, model: "PreTrainedModel") -> None:
+        """Writes the model's configuration, with which a checkpoint can be loaded by itself."""
+        with writing(self.path):
+            model.config.save_pretrained(self.path)
+            if model.generation_config is not None:
+                model.generation_config.save_pretrained(self.path)
+
+
+def _append(path: Path, record: dict[str, Any]) -> None:
+    with writing(path), path.open("a", encoding="utf-8") as file:
+        file.write(_line(record))
+
+
+def _line(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [json.loads(line) for line in lines[:-1]]  # what follows the last line end was cut off by a crash
 
 
 def replace_folder(folder: Path, write: Callable[[Path], Any]) -> None:

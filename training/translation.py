@@ -42,6 +42,7 @@ class TranslationTask:
         self.max_length = recipe.data.max_length
         self.batches = self._training_batches()
         self.pools, self.collate = self.batches.pools, self.batches.collate
+        self.longest_batch = self.batches.longest_batch
 
     def _training_batches(self) -> PairBatches | StreamedPairBatches:
         data, train = self.recipe.data, self.corpora.train
@@ -126,10 +127,8 @@ class TranslationTask:
             model, (options.tensors(*zip(*(pairs[i] for i in batch), strict=True)) for batch in batches)
         )
 
-    def _translate(self, model: PreTrainedModel, split: str, **decoding: Any) -> tuple[list[str], list[str]]:
-        """Translations of a split, and its references."""
-        sources, references = map(list, zip(*self.pairs[split], strict=True))
-        hypotheses = translate(
+    def _translate(self, model: PreTrainedModel, sources: Sequence[str], **decoding: Any) -> list[str]:
+        return translate(
             model,
             self.tokenizers.source,
             sources,
@@ -137,12 +136,17 @@ class TranslationTask:
             max_length=self.max_length,
             **decoding,
         )
-        return hypotheses, references
+
+    def _scores(self, model: PreTrainedModel, split: str, **decoding: Any) -> tuple[dict[str, Any], list[str]]:
+        """Scores of the translations of a split, and the translations."""
+        sources, references = map(list, zip(*self.pairs[split], strict=True))
+        hypotheses = self._translate(model, sources, **decoding)
+        return translation_scores(hypotheses, references), hypotheses
 
     def validate(self, model: PreTrainedModel) -> dict[str, float]:
         scores = {"loss": float(self._loss(model, "validation")["nats_per_token"])}
         if self.recipe.evaluation.select_by != "loss":
-            found = translation_scores(*self._translate(model, "validation", num_beams=1))
+            found, _ = self._scores(model, "validation", num_beams=1)
             scores |= {
                 "bleu": found["bleu"]["score"],
                 "chrf": found["chrf"]["score"],
@@ -150,14 +154,20 @@ class TranslationTask:
             }
         return scores
 
+    def validation_samples(self, model: PreTrainedModel) -> list[list[str]]:
+        """(source, reference, output) of the first validation sentences, translated greedily."""
+        pairs = self.pairs["validation"][: self.recipe.evaluation.validation_samples]
+        outputs = self._translate(model, [source for source, _ in pairs], num_beams=1)
+        return [[*pair, output] for pair, output in zip(pairs, outputs, strict=True)]
+
     def evaluate(self, model: PreTrainedModel, split: str) -> tuple[dict[str, Any], list[str]]:
         """Scores and translations of a whole split, by beam search."""
         started = time.perf_counter()
         options = self.recipe.evaluation
         decoding = {"num_beams": options.num_beams, "length_penalty": options.length_penalty}
-        hypotheses, references = self._translate(model, split, **decoding)
+        found, hypotheses = self._scores(model, split, **decoding)
         scores = {"task": "translation", "split": split, "decoding": decoding}
-        scores |= translation_scores(hypotheses, references) | {"loss": self._loss(model, split)}
+        scores |= found | {"loss": self._loss(model, split)}
         return scores | {"seconds": round(time.perf_counter() - started, 1)}, hypotheses
 
     def describe_batches(self) -> str:

@@ -11,6 +11,7 @@ from accelerate.state import AcceleratorState
 from paperformer.configuration.configuration_lm import PaperformerLMConfig
 from paperformer.configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from paperformer.training import recipe as recipe_module
+from paperformer.training.engine import loop
 from paperformer.training.options.data import ParallelData, TextData
 from paperformer.training.recipe import Recipe, parse_recipe
 
@@ -110,6 +111,14 @@ def one_parser_for_all() -> Iterator[None]:
     """Building a parser takes half a second; parsing does not change it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipe_module, "recipe_parser", cache(recipe_module.recipe_parser))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_measurement_for_all() -> Iterator[None]:
+    """Measuring what this machine can do takes a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "peak_flops_of", cache(loop.peak_flops_of))
         yield
 
 

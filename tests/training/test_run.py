@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import shutil
 import signal
 from collections.abc import Callable
@@ -12,9 +13,9 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from paperformer import train_tokenizer
-from paperformer.training import engine
+from paperformer.training.engine.loop import Trainer
 from paperformer.training.language_modeling import LanguageModelingTask
-from paperformer.training.run import main
+from paperformer.training.run import _resuming, main
 from paperformer.training.train_lm import train_lm
 from paperformer.training.train_seq2seq import train_seq2seq
 
@@ -74,7 +75,8 @@ def test_a_run_from_text_to_a_finished_model(
     folder = tmp_path / "runs" / "tiny"
     assert model_path == folder / "model"
     assert {path.name for path in folder.iterdir()} == {
-        "recipe.yaml", "data.json", "tokenizer", "metrics.jsonl", "checkpoints", "evaluation", "model",
+        "recipe.yaml", "data.json", "tokenizer", "config.json", "generation_config.json", "metrics.jsonl",
+        "samples.jsonl", "checkpoints", "evaluation", "model", "report.html",
     }  # fmt: skip
     assert not list(tmp_path.rglob("*.partial"))
     evaluation = json.loads((folder / "evaluation" / "evaluation.json").read_text("utf-8"))
@@ -116,20 +118,37 @@ def test_a_recipe_is_carried_out_again_from_the_run_s_folder(
 def test_interrupted_and_resumed(
     options: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, calls = engine._train_step, iter(range(1, 100))
+    step, calls = Trainer._step, iter(range(1, 100))
 
     def step_and_interrupt(*arguments: Any) -> None:
         if next(calls) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
         step(*arguments)
 
-    monkeypatch.setattr(engine, "_train_step", step_and_interrupt)
+    monkeypatch.setattr(Trainer, "_step", step_and_interrupt)
     with pytest.raises(SystemExit) as stopped:
-        run("lm", options["lm"])
+        run("lm", options["lm"], "--overwrite", "true")
     assert stopped.value.code == 130
-    assert "stopped after step 2; its state is saved, go on with --resume" in capsys.readouterr().err
-    run("lm", options["lm"], "--resume")
-    assert "resumed from " in capsys.readouterr().err
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("stopped after step 2, and its state is saved; go on with: accelerate launch -m paperformer")
+    words = shlex.split(said.partition("-m paperformer.training.train_lm ")[2])
+    main(train_lm, "m", words)  # as it was said
+    assert "going on from " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--name a", "--name a --resume"),
+        ("--name a --overwrite", "--name a --resume"),
+        ("--overwrite true --name a", "--name a --resume"),
+        ("--overwrite=true --name 'a b'", "--name 'a b' --resume"),
+        ("--resume --name a", "--resume --name a"),
+        ("--resume true --name a", "--resume true --name a"),
+    ],
+)
+def test_the_command_to_resume(given: str, said: str) -> None:
+    assert _resuming(f"accelerate launch -m x {given}") == f"accelerate launch -m x {said}"
 
 
 def test_interrupted_before_training(
@@ -165,7 +184,7 @@ def test_divergence_ends_in_one_line(
         run("lm", options["lm"])
     assert stopped.value.code == 1
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("error: the gradient of ")
+    assert line.startswith("error: step 1: the loss is not finite, at batch 0 of epoch 0 and most in model.")
     assert "learning_rate" in line
 
 
@@ -272,7 +291,8 @@ def test_a_full_disk(
         main(train_lm, "m", arguments)
     assert stopped.value.code == 2
     assert {path.name for path in (tmp_path / "runs" / "tiny").iterdir()} == {
-        "recipe.yaml", "data.json", "tokenizer", "metrics.jsonl", "checkpoints", "evaluation",
+        "recipe.yaml", "data.json", "tokenizer", "config.json", "generation_config.json", "metrics.jsonl",
+        "samples.jsonl", "checkpoints", "evaluation",
     }  # fmt: skip
     monkeypatch.undo()
     assert run("lm", options["lm"], "--resume").is_dir()

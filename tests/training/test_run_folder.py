@@ -136,10 +136,11 @@ def test_a_run_is_resumed_with_other_training(lm_recipe: Recipes) -> None:
 def test_checkpoints_are_kept_as_asked_and_sorted_by_step(tmp_path: Path) -> None:
     folder = RunFolder(RunOptions(name="x", output_dir=str(tmp_path)))
     for step in (5, 10, 100):
-        folder.save_checkpoint(step, put(str(step)), keep={5, 10})
+        assert folder.save_checkpoint(step, put(str(step))).name == f"step-{step}"
     (folder.checkpoints_path / "step-7.partial").mkdir()
     assert [step for step, _ in folder.checkpoints()] == [5, 10, 100]
-    folder.save_checkpoint(105, put("105"), keep={10})
+    folder.save_checkpoint(105, put("105"))
+    folder.delete_checkpoints_except({10, 105})
     assert [step for step, _ in folder.checkpoints()] == [10, 105]
     folder.create("name: x\n")
     assert sorted(path.name for path in folder.checkpoints_path.iterdir()) == ["step-10", "step-105"]
@@ -154,7 +155,10 @@ def test_half_a_line_of_metrics_is_ignored(tmp_path: Path) -> None:
     with folder.metrics_path.open("a") as file:
         file.write('{"step": 4, "lo')
     assert folder.metrics() == [{"step": 1}, {"step": 2}, {"step": 3}]
-    folder.forget_metrics_after(2)
+    for step in (2, 3):
+        folder.log_samples({"step": step, "samples": [["ä"]]})
+    folder.forget_after(2)
+    assert folder.samples() == [{"step": 2, "samples": [["ä"]]}]
     folder.log({"step": 3, "again": True})
     lines = folder.metrics_path.read_text().splitlines()
     assert [json.loads(line) for line in lines] == [{"step": 1}, {"step": 2}, {"step": 3, "again": True}]

@@ -120,6 +120,16 @@ class PairBatches:
             positions += len(lengths) * int(lengths.max(axis=0).sum())
         return len(batches), 1 - tokens / positions
 
+    def longest_batch(self) -> Batch:
+        """The batch of the first epoch with the most positions; of several that with the longest sentences."""
+        (batches,) = self.pools(0, 0)
+
+        def size(batch: PlannedBatch) -> tuple[int, int]:
+            widths = np.minimum(self.store.lengths[batch.rows].max(axis=0), self.options.max_length)
+            return len(batch.rows) * int(widths.sum()), int(widths.max())
+
+        return self.collate(max(batches, key=size))
+
     def collate(self, batch: PlannedBatch) -> Batch:
         """The tensors of a batch: `input_ids` and `attention_mask` (B, S), `labels` (B, T)."""
         if self.samples is None:
@@ -165,6 +175,12 @@ class StreamedPairBatches:
             kept = np.flatnonzero(self.options.fits(lengths))
             pairs = list(zip(*sides, strict=True))
             yield [[pairs[kept[i]] for i in batch] for batch in self.options.plan(lengths[kept], rng)]
+
+    def longest_batch(self) -> Batch:
+        """As many pairs as hold a whole budget, with both sides as long as can be: no batch takes more memory."""
+        rows = -(-self.options.tokens_per_batch // self.options.max_length)  # rounded up
+        sides = [[0] * self.options.max_length] * rows  # which tokens makes no difference
+        return self.options.tensors(sides, sides)
 
     def collate(self, batch: list[tuple[TokenIds, TokenIds]]) -> Batch:
         """The tensors of a batch."""

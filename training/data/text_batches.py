@@ -72,6 +72,15 @@ class TextBatches:
         chosen = mixed_epoch([len(blocks) for blocks in sources], self.weights, self.temperature, rng)
         yield batches_of_blocks(rng.permutation(np.concatenate(sources)[chosen]), options.blocks_per_batch)
 
+    def longest_batch(self) -> Batch:
+        """The batch of the first epoch with the most positions."""
+        (batches,) = self.pools(0, 0)
+
+        def size(batch: NDArray[np.int64]) -> int:
+            return len(batch) * int((batch[:, 1] - batch[:, 0]).max())
+
+        return self.collate(max(batches, key=size))
+
     def collate(self, batch: NDArray[np.int64]) -> Batch:
         """The tensors of a batch: `input_ids` and `labels`, (B, T), and with separate documents `position_ids`."""
         starts = self.store.starts if self.options.separate_documents else None
@@ -114,6 +123,14 @@ class StreamedTextBatches:
                 collate_blocks(tokens, batch, options.pad_token_id, starts if options.separate_documents else None)
                 for batch in batches_of_blocks(blocks, options.blocks_per_batch)
             ]
+
+    def longest_batch(self) -> Batch:
+        """The largest batch that there may be: full of full blocks, each of two documents if those are kept apart."""
+        options = self.options
+        blocks = np.tile([0, options.context_length], (options.blocks_per_batch, 1))
+        starts = np.array([0, options.context_length // 2]) if options.separate_documents else None
+        tokens = np.zeros(options.context_length, dtype=np.int64)  # which they are makes no difference
+        return collate_blocks(tokens, blocks, options.pad_token_id, starts)
 
     def collate(self, batch: Batch) -> Batch:
         """The batch: its tensors were made with its pool, whose tokens are in memory."""

@@ -1,79 +1,62 @@
-"""The training loop, with Accelerate: the same for every family, on a processor, a GPU, or several.
+"""The training loop: the same for every family, on a processor, a GPU, or several.
 
 What a task must bring is the protocol `Task`; everything else (accumulation, clipping, the learning rate, checkpoints,
-resuming, choosing the final weights) is here.
+resuming, choosing the final weights) is here or beside here. Steps are counted from 1, and all that differs from step
+to step follows from the step's number, the position in the data and the states of the random number generators: that is
+what makes resuming exact.
 """
 
 import math
-import re
-import signal
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import set_seed
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel, get_scheduler
+from accelerate.utils import broadcast_object_list, set_seed
+from transformers import PreTrainedModel
 
 from ..allocator import keep_large_buffers
-from ..card import SplitFacts
-from ..cpu_attention import SDPA_FLOAT32
 from ..data.batch_stream import BatchStream
 from ..data.batching import Batch
 from ..evaluation import count_labels
 from ..hardware import describe_hardware
 from ..input_error import InputError
-from ..options.evaluation import EvaluationOptions
-from ..options.optimization import Optimization
-from ..progress import ProgressBar, is_first_process, say
+from ..progress import say
 from ..recipe import Recipe
-from ..run_folder import RunFolder, partial_path
-
-LOG_EVERY = 20  # steps between lines of metrics.jsonl
-
-
-class Task(Protocol):
-    """What a training run is about: its data, its model and its scores."""
-
-    def build_model(self) -> PreTrainedModel:
-        """The model with fresh weights."""
-
-    def pools(self, epoch: int, first: int) -> Iterator[Sequence[Any]]:
-        """The batches of an epoch, for all processes together, as `BatchStream` takes them."""
-
-    def collate(self, batch: Any) -> Batch:
-        """Tensors of one of those batches."""
-
-    def validate(self, model: PreTrainedModel) -> dict[str, float]:
-        """Scores on the validation split, among them `loss` in nats a token and the one to select by."""
-
-    def evaluate(self, model: PreTrainedModel, split: str) -> tuple[dict[str, Any], list[str]]:
-        """All scores on a whole split, as evaluation.json has them, and what the model put out for them."""
-
-    def samples(self, outputs: list[str]) -> Sequence[Sequence[str]]:
-        """A few of the outputs on the test split, each after what it answers, for the card."""
-
-    def splits(self) -> list[SplitFacts]:
-        """Sizes of the splits, for the card."""
-
-    def describe_batches(self) -> str:
-        """What an epoch of training is made of, in a line."""
-
-
-class NonFiniteGradientError(RuntimeError):
-    """The gradient has a NaN or an infinity; the weights were not touched."""
-
-
-class TrainingStopped(Exception):  # noqa: N818 - not an error: somebody asked for it
-    """Training was interrupted (Ctrl-C, SIGTERM) and its state saved."""
+from ..recipe_changes import what_makes_batches
+from ..run_folder import RunFolder
+from .checkpoints import (
+    Snapshot,
+    damage,
+    gather_optimizers,
+    gather_weights,
+    newest_sound_checkpoint,
+    random_states,
+    restore_random_states,
+    scatter_optimizers,
+    scatter_weights,
+    write_snapshot,
+)
+from .compiling import compile_blocks, recompute_activations
+from .ema import ExponentialMovingAverage
+from .gradients import GradientNorms, clip_gradients, gradient_norms
+from .guard import LossGuard, TrainingDivergedError, Verdict
+from .memory import dry_run, optimizer_state_bytes, split_batch
+from .optimizers import build_optimizers, set_learning_rate
+from .precision import Precision
+from .progress_state import ProgressState
+from .r_drop import r_drop_loss
+from .recorder import Recorder, describe
+from .schedules import learning_rate
+from .selection import choose_weights, validations_without_improvement, wanted
+from .sharding import distribute, gradient_exchange, is_sharded
+from .stop_request import StopRequest, TrainingStopped
+from .task import Task
+from .utilisation import EnergyMeter, StepFlops, peak_flops_of
 
 
 @dataclass(frozen=True)
@@ -81,403 +64,387 @@ class FittedModel:
     """What training results in."""
 
     model: PreTrainedModel
-    """With the weights that score best on the validation split."""
+    """With the weights that score best on the validation split; in the first process only."""
 
     weights: str
     """Which weights these are."""
 
-    seconds: float
-    """Time spent on training steps, over all resumptions; validation is not counted."""
+    progress: ProgressState
+    """Steps, time, operations and energy, over all resumptions."""
+
+
+@dataclass(frozen=True)
+class StepTotals:
+    """Counts of one step's batches over all processes."""
+
+    labels: float
+    positions: float
+    padding: float
+    flops: float
+    stops: float
+    """How many processes have been asked to stop."""
 
 
 def fit(task: Task, recipe: Recipe[Any], folder: RunFolder, accelerator: Accelerator) -> FittedModel:
     """Trains a model and chooses its final weights on the validation split.
 
     Raises:
-        InputError: if a checkpoint to resume from belongs to another model, or if one cannot be written.
-        NonFiniteGradientError: if a gradient is not finite.
+        InputError: if there is not enough memory, if a checkpoint to resume from belongs to another model, if all are
+            damaged, or if one cannot be written.
+        TrainingDivergedError: if the loss or the gradient has exploded, and the recipe says to stop.
         TrainingStopped: if SIGINT or SIGTERM came; a checkpoint of that very step is saved before.
     """
-    options = recipe.optimization
     keep_large_buffers()
-    set_seed(recipe.run.seed)
-    model = task.build_model()
-    model.config.use_cache = False
-    if accelerator.device.type == "cpu" and accelerator.mixed_precision == "bf16":
-        model.set_attn_implementation(SDPA_FLOAT32)
-    if options.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
-    optimizer = _adamw(model, options, fused=accelerator.device.type in ("cpu", "cuda"))
-    schedule = learning_rate_schedule(optimizer, options)
-    model, optimizer = accelerator.prepare(model, optimizer)
-    stream = BatchStream(
-        task.pools, task.collate, accelerator.process_index, accelerator.num_processes, recipe.data.workers
-    )
-    progress = _Progress()
-    accelerator.register_for_checkpointing(schedule, stream, progress)
-    if recipe.run.resume:
-        _resume(accelerator, folder)
-        is_beyond = progress.step > options.max_steps
-        if is_beyond or (progress.step == options.max_steps and progress.step not in progress.scores):
-            raise InputError(
-                f"optimization.max_steps is {options.max_steps}; it must be greater, as the run {folder.path} "
-                f"is at step {progress.step} already"
-            )
-
-    if accelerator.is_main_process and progress.step < options.max_steps:
-        folder.log({"step": progress.step, "hardware": describe_hardware()})
-
-    batches, log = iter(stream), _StepLog(accelerator, folder, options.max_steps, progress)
-    with log, _StopRequest() as stop:
-        while progress.step < options.max_steps:
-            _train_step(accelerator, model, optimizer, schedule, batches, options, log)
-            progress.step += 1
-            log.after_step(float(schedule.get_last_lr()[0]))
-            if progress.step % recipe.evaluation.every_steps == 0 or progress.step == options.max_steps:
-                with log.paused():
-                    _validate(task, accelerator, model, folder, recipe.evaluation, progress)
-                    _save_checkpoint(accelerator, folder, recipe.evaluation, progress)
-            elif stop.requested:
-                _save_checkpoint(accelerator, folder, recipe.evaluation, progress)
-            if stop.requested:
-                raise TrainingStopped(f"stopped after step {progress.step:,}; its state is saved, go on with --resume")
-    model = accelerator.unwrap_model(model)
-    model.config.use_cache = True
-    weights = ""
-    if accelerator.is_main_process:
-        weights = _choose_weights(task, model, folder, recipe.evaluation, progress)
-    accelerator.wait_for_everyone()
-    return FittedModel(_without_autocast(model), weights, progress.seconds)
+    trainer = Trainer(task, recipe, folder, accelerator)
+    trainer.train()
+    return trainer.finish()
 
 
-def _without_autocast(model: PreTrainedModel) -> PreTrainedModel:
-    """Takes Accelerate's forward in mixed precision off the model: what is scored is what a user will load.
+class Trainer:
+    """A run between its first step and its last.
 
-    `unwrap_model(keep_fp32_wrapper=False)` would take off the decorators of the class's own forward as well.
-    """
-    for name in ("forward", "_original_forward"):
-        vars(model).pop(name, None)
-    return model
-
-
-def learning_rate_schedule(
-    optimizer: torch.optim.Optimizer, options: Optimization
-) -> torch.optim.lr_scheduler.LRScheduler:
-    """Linear warm-up to the peak, then the shape named by `options.schedule`."""
-    names = {"constant": "constant_with_warmup"}
-    return get_scheduler(
-        names.get(options.schedule, options.schedule),
-        optimizer,
-        num_warmup_steps=options.warmup_steps,
-        num_training_steps=options.max_steps,
-    )
-
-
-def _adamw(model: PreTrainedModel, options: Optimization, *, fused: bool) -> torch.optim.AdamW:
-    """AdamW (Loshchilov and Hutter 2017) that decays matrices and leaves biases and norms alone."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": options.weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-    ]
-    betas = (options.adam_beta1, options.adam_beta2)
-    return torch.optim.AdamW(groups, lr=options.learning_rate, betas=betas, eps=options.adam_epsilon, fused=fused)
-
-
-def _train_step(
-    accelerator: Accelerator,
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    schedule: torch.optim.lr_scheduler.LRScheduler,
-    batches: Iterator[Batch],
-    options: Optimization,
-    log: "_StepLog",
-) -> None:
-    """One optimizer step over `accumulation_steps` batches on each process."""
-    model.train()
-    micro_batches = [next(batches) for _ in range(options.accumulation_steps)]
-    unwrapped = accelerator.unwrap_model(model)
-    is_shifted = unwrapped.config.is_encoder_decoder
-    labels = sum(count_labels(batch, is_shifted=is_shifted) for batch in micro_batches)
-    # The mean over all labels of the step, wherever they are: sums are divided once, by this count.
-    all_labels = accelerator.reduce(torch.tensor(labels, device=accelerator.device), "sum")
-    for index, batch in enumerate(micro_batches):
-        batch = {name: tensor.to(accelerator.device, non_blocking=True) for name, tensor in batch.items()}
-        last = index == len(micro_batches) - 1
-        with (
-            accelerator.autocast(),
-            _no_gradient_exchange(accelerator, model, unless=last),
-        ):
-            loss = model(**batch, num_items_in_batch=all_labels).loss
-            # Data parallelism averages gradients over processes; the sum is wanted.
-            accelerator.backward(loss * accelerator.num_processes)
-        log.add_loss(loss.detach())
-    gradient_norms = _clip_gradient(unwrapped, options.max_grad_norm)
-    optimizer.step()
-    schedule.step()
-    optimizer.zero_grad(set_to_none=True)
-    log.end_step(int(all_labels), gradient_norms)
-
-
-@dataclass(frozen=True)
-class GradientNorms:
-    """Euclidean norms of one step's gradient, summed over all its batches and processes, before clipping."""
-
-    total: float
-    names: list[str]
-    """The parameters, in the order of `parameters`."""
-
-    parameters: torch.Tensor
-    """The norm of each parameter's gradient, (N,), still on its device."""
-
-    def by_layer(self) -> dict[str, float]:
-        """The norm of each block's gradient, and of each module's outside the blocks: `encoder.layers.0`, `norm`."""
-        squares: dict[str, float] = {}
-        for name, norm in zip(self.names, self.parameters.tolist(), strict=True):
-            block = re.match(r".*?\blayers\.\d+", name)
-            layer = (block[0] if block else name.rpartition(".")[0]).removeprefix("model.")
-            squares[layer] = squares.get(layer, 0.0) + norm**2
-        return {layer: math.sqrt(square) for layer, square in squares.items()}
-
-
-def _clip_gradient(model: torch.nn.Module, max_norm: float) -> GradientNorms:
-    """Scales the gradient down to a norm, if it is longer, and returns the norms it had.
+    Args:
+        task: what is trained.
+        recipe: how.
+        folder: where its state and its figures go.
+        accelerator: on which processes and devices; its own mixed precision is not used.
 
     Raises:
-        NonFiniteGradientError: if it has a NaN or an infinity, before that spreads to all parameters by the scaling.
+        InputError: as `fit` does.
     """
-    parameters = {name: p for name, p in model.named_parameters() if p.grad is not None}
-    gradients = [p.grad for p in parameters.values() if p.grad is not None]
-    # One pass over the gradients gives the norms of the parameters, and they give the total.
-    norms = torch.stack(torch._foreach_norm(gradients))  # (N,)
-    if isinstance(norms, DTensor):  # of weights that are sharded over processes
-        norms = norms.full_tensor()
-    total = torch.linalg.vector_norm(norms)
-    if not math.isfinite(total):
-        raise NonFiniteGradientError(_describe_non_finite(model))
-    torch.nn.utils.clip_grads_with_norm_(parameters.values(), max_norm, total)
-    return GradientNorms(float(total), list(parameters), norms)
 
-
-def _no_gradient_exchange(
-    accelerator: Accelerator, model: torch.nn.Module, *, unless: bool
-) -> AbstractContextManager[None]:
-    return nullcontext() if unless else accelerator.no_sync(model)
-
-
-def _describe_non_finite(model: torch.nn.Module) -> str:
-    bad = [name for name, p in model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
-    return (
-        f"the gradient of {len(bad)} parameters is not finite, first {bad[0] if bad else 'unknown'}; training stopped "
-        "before the step, and the last checkpoint is sound. A lower optimization.learning_rate or a longer warm-up "
-        "usually helps."
-    )
-
-
-def _validate(
-    task: Task,
-    accelerator: Accelerator,
-    model: torch.nn.Module,
-    folder: RunFolder,
-    options: EvaluationOptions,
-    progress: "_Progress",
-) -> None:
-    """Scores the current weights on the validation split."""
-    step = progress.step
-    if accelerator.is_main_process:
-        scores = task.validate(accelerator.unwrap_model(model))
-        progress.scores[step] = scores[options.select_by]
-        folder.log({"step": step, "validation": scores, "seconds": round(progress.seconds, 1)})
-        shown = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
-        say(f"step {step:,}: validation {shown} ({progress.seconds / 60:.1f} min)")
-    accelerator.wait_for_everyone()
-
-
-def _save_checkpoint(
-    accelerator: Accelerator, folder: RunFolder, options: EvaluationOptions, progress: "_Progress"
-) -> None:
-    """Saves everything needed to go on, and keeps the best checkpoint and the last few validated ones beside it."""
-    progress.gather_window(accelerator)
-
-    def write(path: Path) -> None:
-        accelerator.wait_for_everyone()  # the first process has made the folder
-        accelerator.save_state(str(path))
-        accelerator.wait_for_everyone()  # every process has written its random state
-
-    if accelerator.is_main_process:
-        validated = sorted(progress.scores)
-        keep = set(validated[-max(1, options.average_checkpoints) :])
-        if validated:
-            keep.add(_best(progress.scores, options))
-        folder.save_checkpoint(progress.step, write, keep)
-    else:
-        write(partial_path(folder.checkpoint_path(progress.step)))
-    accelerator.wait_for_everyone()
-
-
-Candidate = TypeVar("Candidate", int, str)
-
-
-def _best(scores: dict[Candidate, float], options: EvaluationOptions) -> Candidate:
-    """The candidate with the best score; of equal ones the first."""
-    return (min if options.select_by == "loss" else max)(scores, key=lambda candidate: scores[candidate])
-
-
-def _choose_weights(
-    task: Task, model: PreTrainedModel, folder: RunFolder, options: EvaluationOptions, progress: "_Progress"
-) -> str:
-    """Leaves the better of two candidates in the model, the best checkpoint or the mean of the last, and names it."""
-    checkpoints = dict(folder.checkpoints())
-    best = _best({step: score for step, score in progress.scores.items() if step in checkpoints}, options)
-    candidates = {f"step {best}": [checkpoints[best]]}
-    if options.average_checkpoints > 1:
-        last = sorted(checkpoints.keys() & progress.scores.keys())[-options.average_checkpoints :]
-        candidates[f"mean of steps {', '.join(map(str, last))}"] = [checkpoints[step] for step in last]
-    scores = {f"step {best}": progress.scores[best]}
-    for name, folders in candidates.items():
-        if name not in scores:
-            _load_mean(model, folders)
-            scores[name] = task.validate(model)[options.select_by]
-    chosen = _best(scores, options)
-    _load_mean(model, candidates[chosen])
-    folder.log({"step": progress.step, "chosen": chosen, "select_by": options.select_by, "candidates": scores})
-    say(f"weights: {chosen} (validation {options.select_by} {scores[chosen]:.3f})")
-    return chosen
-
-
-def _load_mean(model: PreTrainedModel, folders: list[Path]) -> None:
-    """Loads the element-wise mean of the weights of checkpoints."""
-    mean: dict[str, torch.Tensor] = {}
-    for folder in folders:
-        for name, tensor in load_file(folder / "model.safetensors").items():
-            mean[name] = mean.get(name, 0) + tensor.double() / len(folders)
-    own = model.state_dict()
-    model.load_state_dict({name: tensor.to(own[name].dtype) for name, tensor in mean.items()}, strict=False)
-    model.tie_weights()
-
-
-def _resume(accelerator: Accelerator, folder: RunFolder) -> None:
-    """Restores weights, optimizer, schedule, random states and data position of the newest checkpoint, if any."""
-    checkpoints = folder.checkpoints()
-    if not checkpoints:
+    def __init__(self, task: Task, recipe: Recipe[Any], folder: RunFolder, accelerator: Accelerator):
+        self.task, self.recipe, self.folder, self.accelerator = task, recipe, folder, accelerator
+        options = self.options = recipe.optimization
+        set_seed(recipe.run.seed)
+        plain = task.build_model()
         if accelerator.is_main_process:
-            folder.forget_metrics_after(0)
-        return
-    step, path = checkpoints[-1]
-    try:
-        accelerator.load_state(str(path))
-    except (RuntimeError, ValueError, KeyError, OSError, SafetensorError) as error:
-        lines = [line.strip() for line in str(error).splitlines()] or [type(error).__name__]
-        reason = next((line for line in lines if "size mismatch" in line), lines[0])
-        raise InputError(f"{path} is a checkpoint of another model, or damaged: {reason}") from error
-    if accelerator.is_main_process:
-        folder.forget_metrics_after(step)
-    say(f"resumed from {path}")
+            folder.save_config(plain)
+        plain.config.use_cache = False
+        self.config: Any = plain.config
+        self.precision = Precision(options.mixed_precision, accelerator.device)
+        self.precision.prepare(plain)
+        if options.gradient_checkpointing:
+            recompute_activations(plain)
+        if options.compile:
+            compile_blocks(plain)
+        self.model = distribute(plain, accelerator)
+        self.plain: PreTrainedModel = accelerator.unwrap_model(self.model)
+        if accelerator.process_index > 0:  # every process drops other units
+            torch.manual_seed(recipe.run.seed + accelerator.process_index)
+        self.optimizers = build_optimizers(self.plain, options)
+        self.average = ExponentialMovingAverage(self.plain, options.ema_decay) if options.ema_decay > 0 else None
+        self.stream = BatchStream(
+            task.pools, task.collate, accelerator.process_index, accelerator.num_processes, recipe.data.workers
+        )
+        self.guard = LossGuard(recipe.guard)
+        self.progress = ProgressState()
+        self.flops_of = StepFlops(self.config)
+        self.parts = 1
+        if recipe.run.resume:
+            self._resume()
+        if self.progress.step < options.max_steps:
+            self.parts = self._try_longest_batch()
 
+    def train(self) -> None:
+        """Takes the steps that are left."""
+        progress, accelerator, options = self.progress, self.accelerator, self.options
+        if progress.step >= options.max_steps or self._is_exhausted():
+            return
+        peak = energy = None
+        if accelerator.is_main_process:
+            peak = peak_flops_of(accelerator.device, options.mixed_precision)
+            local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # set by launchers
+            watts = self.recipe.run.device_watts
+            energy = EnergyMeter(accelerator.device, accelerator.num_processes, local, watts)
+            self.folder.log(
+                {
+                    "step": progress.step,
+                    "hardware": describe_hardware(),
+                    "processes": accelerator.num_processes,
+                    "peak_flops": peak,
+                }
+            )
+        batches = iter(self.stream)
+        if "roll_back" in (self.recipe.guard.spike, self.recipe.guard.non_finite) and progress.step == 0:
+            self._save()
+        save_every = self.recipe.checkpoints.every_steps or options.max_steps
+        recorder = Recorder(accelerator, self.folder, progress, options.max_steps, peak, energy)
+        with recorder as self.recorder, StopRequest() as self.stop_request:
+            while progress.step < options.max_steps:
+                steps_before = progress.step
+                self._step(batches)
+                is_last, is_set_back = progress.step == options.max_steps, progress.step <= steps_before
+                if not is_set_back and (is_last or progress.step % self.recipe.evaluation.every_steps == 0):
+                    with self.recorder.paused():
+                        self._validate()
+                        self._save()
+                    if self._is_exhausted():
+                        break
+                elif self._shall_stop or is_set_back or progress.step % save_every == 0:
+                    with self.recorder.paused():
+                        self._save()
+                if self._shall_stop:
+                    raise TrainingStopped(f"stopped after step {progress.step:,}, and its state is saved")
 
-class _Progress:
-    """What the loop itself has to remember: saved in every checkpoint."""
-
-    def __init__(self) -> None:
-        self.step = 0
-        self.seconds = 0.0  # of training, without validation and interruptions
-        self.scores: dict[int, float] = {}
-        self.new_window()
-
-    def new_window(self) -> None:
-        """Begins anew the sums of which the next line of metrics.jsonl is made."""
-        self.loss: torch.Tensor | float = 0.0
-        self.labels, self.steps, self.window_seconds = 0, 0, 0.0
-
-    def gather_window(self, accelerator: Accelerator) -> None:
-        """Brings the sum of the losses together in the first process, whose state is the one that is saved."""
-        loss = accelerator.reduce(torch.as_tensor(self.loss, device=accelerator.device), "sum").item()
-        self.loss = loss if accelerator.is_main_process else 0.0
-
-    def state_dict(self) -> dict[str, Any]:
-        window = {name: getattr(self, name) for name in ("loss", "labels", "steps", "window_seconds")}
-        return {"step": self.step, "seconds": self.seconds, "scores": dict(self.scores), "window": window}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.step, self.seconds, self.scores = state["step"], state["seconds"], dict(state["scores"])
-        for name, value in state.get("window", {}).items():
-            setattr(self, name, value)
-        if not is_first_process():
-            self.loss = 0.0
-
-
-class _StepLog:
-    """Progress bar and metrics.jsonl: loss, learning rate, gradient norm, speed, time left."""
-
-    def __init__(self, accelerator: Accelerator, folder: RunFolder, max_steps: int, progress: _Progress):
-        self.accelerator, self.folder, self.progress = accelerator, folder, progress
-        self.bar = ProgressBar(total=max_steps, initial=progress.step, desc="train", unit=" step", leave=True)
-
-    def __enter__(self) -> "_StepLog":
-        self.clock = time.perf_counter()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.close()
-
-    def add_loss(self, loss: torch.Tensor) -> None:
-        """Adds a micro-batch's share of its step's mean loss, still on its device."""
-        self.progress.loss = self.progress.loss + loss
-
-    def end_step(self, labels: int, gradient_norms: GradientNorms) -> None:
-        """Adds what else is known of a step."""
-        self.progress.labels += labels
-        self.progress.steps += 1
-        self.gradient_norms = gradient_norms
-
-    def after_step(self, learning_rate: float) -> None:
-        """Counts the time of a step, and writes a line if it is time for one."""
-        progress, now = self.progress, time.perf_counter()
-        progress.seconds += now - self.clock
-        progress.window_seconds += now - self.clock
-        self.clock = now
-        if progress.step % LOG_EVERY == 0:
-            progress.gather_window(self.accelerator)
-            loss, speed = progress.loss / progress.steps, progress.labels / progress.window_seconds
-            self.bar.set_postfix_str(f"loss {loss:.3f}, {speed:,.0f} tok/s", refresh=False)
-            if self.accelerator.is_main_process:
-                self.folder.log(
-                    {
-                        "step": progress.step,
-                        "loss": loss,
-                        "learning_rate": learning_rate,
-                        "gradient_norm": self.gradient_norms.total,
-                        "gradient_norm_by_layer": self.gradient_norms.by_layer(),
-                        "tokens_per_second": round(speed, 1),
-                        "seconds": round(progress.seconds, 1),
-                    }
+    def finish(self) -> FittedModel:
+        """Chooses the final weights."""
+        model, weights = self._whole_model(), ""
+        if self.accelerator.is_main_process:
+            with self.precision.autocast():  # as every other validation
+                weights = choose_weights(
+                    self.task, model, self.folder, self.recipe.evaluation, self.progress.scores, self.progress.step
                 )
-            progress.new_window()
-        self.bar.update()
+            model.config.use_cache = True
+        self.accelerator.wait_for_everyone()
+        return FittedModel(model, weights, self.progress)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """A context whose time does not count as training."""
-        yield
-        self.clock = time.perf_counter()
+    def _is_exhausted(self) -> bool:
+        """Whether the validation score has stopped improving, by the recipe's patience."""
+        options = self.recipe.evaluation
+        since = validations_without_improvement(self.progress.scores, options)
+        if options.patience == 0 or since < options.patience:
+            return False
+        say(f"stopped early at step {self.progress.step:,}: no better {options.select_by} in {since} validations")
+        return True
 
+    # --- one step ---
 
-class _StopRequest:
-    """Remembers SIGINT and SIGTERM instead of dying of them, until the step is done and its state can be saved.
+    @property
+    def _shall_stop(self) -> bool:
+        """Whether somebody has asked a process to stop; several agree once a step."""
+        return self.stop_request.requested if self.accelerator.num_processes == 1 else self.stops > 0
 
-    A second one ends the program at once.
-    """
+    def _step(self, batches: Iterator[Batch]) -> None:
+        """One update from `accumulation_steps` batches of each process.
 
-    def __enter__(self) -> "_StopRequest":
-        self.requested = False
-        self.previous = {number: signal.signal(number, self._remember) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
+        The guard may have the update left out, or the run set back to its last checkpoint.
+        """
+        progress, options = self.progress, self.options
+        self.model.train()
+        position = self.stream.state_dict()
+        step_batches = [next(batches) for _ in range(options.accumulation_steps)]
+        totals = self._totals(step_batches)
+        self.stops = totals.stops
+        # Sharded weights are gathered by all processes at once, so that all need the same number of parts.
+        parts = partial(split_batch, parts=self.parts, fill_up=is_sharded(self.accelerator))
+        micro_batches = [part for batch in step_batches for part in parts(batch)]
+        loss = self._backward(micro_batches, totals.labels)
+        self.precision.unscale(self.optimizers)
+        norms = gradient_norms(self.plain)
+        progress.step += 1
+        rate = learning_rate(options, progress.step, self.config.hidden_size)
+        # A gradient that overflows is how the loss scale of float16 is found: the scaler leaves the update out.
+        is_overflow = self.precision.may_overflow and math.isfinite(loss) and not norms.is_finite
+        verdict = None if is_overflow else self.guard.judge(progress.step, loss, norms.total)
+        if verdict is None or verdict.action == "warn":
+            if not is_overflow:
+                clip_gradients(self.plain, norms, options.max_grad_norm)
+            set_learning_rate(self.optimizers, rate)
+            if self.precision.step(self.optimizers) and self.average is not None:
+                self.average.update(progress.step)
+        else:
+            self.precision.skip()
+        self.model.zero_grad(set_to_none=True)
+        if verdict is not None:
+            self._intervene(verdict, norms, position)
+            if verdict.action == "roll_back":
+                return
+        window = progress.window
+        window.loss += loss
+        window.labels += int(totals.labels)
+        window.positions += int(totals.positions)
+        window.padding += int(totals.padding)
+        window.flops += totals.flops
+        progress.flops += totals.flops
+        self.recorder.step_done(norms, rate)
 
-    def _remember(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True
+    def _totals(self, batches: list[Batch]) -> StepTotals:
+        """Counts of a step, over all processes; the only numbers they tell each other before the gradient."""
+        is_shifted = self.config.is_encoder_decoder
+        labels = sum(count_labels(batch, is_shifted=is_shifted) for batch in batches)
+        masks = [batch["input_ids"] != self.config.pad_token_id for batch in batches]
+        if is_shifted:
+            masks += [batch["labels"] != -100 for batch in batches]
+        positions, real = sum(mask.numel() for mask in masks), sum(int(mask.sum()) for mask in masks)
+        flops = sum(map(self.flops_of, batches)) * (2 if self.options.r_drop > 0 else 1)  # two passes
+        own = [labels, positions, positions - real, flops, self.stop_request.requested]
+        if self.accelerator.num_processes == 1:
+            return StepTotals(*map(float, own))
+        shared = torch.tensor(own, dtype=torch.float64, device=self.accelerator.device)
+        return StepTotals(*self.accelerator.reduce(shared, "sum").tolist())
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)
+    def _backward(self, batches: list[Batch], labels: float) -> float:
+        """Adds up the gradients of a step; returns its mean loss over the labels of all batches and processes."""
+        device, processes = self.accelerator.device, self.accelerator.num_processes
+        count = torch.tensor(labels, dtype=torch.float32, device=device)
+        total = torch.zeros((), device=device)
+        for index, batch in enumerate(batches):
+            batch = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+            with gradient_exchange(self.model, enabled=index == len(batches) - 1):
+                with self.precision.autocast():
+                    loss = self._loss(batch, count)
+                # Processes average their gradients; the sum is wanted.
+                self.precision.backward(loss * processes)
+            total += loss.detach()
+        if processes > 1:
+            total = self.accelerator.reduce(total, "sum")
+        return float(total)
+
+    def _loss(self, batch: Batch, labels: torch.Tensor) -> torch.Tensor:
+        """The sum of the losses of a batch, divided by the labels of the whole step: sums are divided once."""
+        if self.options.r_drop > 0:
+            return r_drop_loss(self.model, batch, self.options.r_drop, labels)
+        loss: torch.Tensor = self.model(**batch, num_items_in_batch=labels, return_logits=False).loss
+        return loss
+
+    def _intervene(self, verdict: Verdict, norms: GradientNorms, position: Mapping[str, int]) -> None:
+        """Writes down what the guard found, and goes back or stops if it says so.
+
+        Raises:
+            TrainingDivergedError: if it says stop.
+        """
+        step, parameter = self.progress.step, norms.conspicuous_parameter()
+        if verdict.action == "roll_back":
+            # To the last checkpoint; but not in the data: the batches since then are left out.
+            snapshot = newest_sound_checkpoint(self.folder, self.accelerator)
+            assert snapshot is not None  # one is saved before the first step
+            self._restore(snapshot)
+        self.recorder.event(step, verdict, position, parameter)
+        if verdict.action == "stop":
+            raise TrainingDivergedError(
+                f"step {step:,}: {describe(verdict, position, parameter)}; training stopped before the step, and the "
+                "last checkpoint is sound. A lower optimization.learning_rate or a longer warm-up usually helps; "
+                "guard.non_finite and guard.spike say what else to do"
+            )
+
+    def _try_longest_batch(self) -> int:
+        """Runs the longest batch forward and backward, and returns how many parts batches are cut into."""
+        generators = random_states(self.accelerator)
+        batch = self.task.longest_batch()
+        is_shifted = self.config.is_encoder_decoder
+
+        def step(parts: list[Batch]) -> None:
+            self.model.train()
+            try:
+                self._backward(parts, max(1, sum(count_labels(part, is_shifted=is_shifted) for part in parts)))
+            finally:
+                self.model.zero_grad(set_to_none=True)
+
+        later = optimizer_state_bytes(self.optimizers)
+        parts = dry_run(step, batch, self.options, self.accelerator.device, later)
+        restore_random_states(generators, self.accelerator, 0)
+        return parts
+
+    # --- between steps ---
+
+    def _validate(self) -> None:
+        """Scores the current weights, or their average, on the validation split."""
+        device = self.accelerator.device
+        scores: dict[str, float] = {}
+        with self.average.in_place() if self.average is not None else nullcontext():
+            model = self._whole_model()
+            if self.accelerator.is_main_process:
+                # Sampling must not change what training draws next.
+                generators = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+                with generators, self.precision.autocast():
+                    scores = self.task.validate(model)
+                    samples = self.task.validation_samples(model)
+                self.recorder.validated(scores)
+                if samples:
+                    self.recorder.sampled(samples)
+        if self.accelerator.num_processes > 1:
+            (scores,) = broadcast_object_list([scores])
+        self.progress.scores[self.progress.step] = scores
+
+    def _whole_model(self) -> PreTrainedModel:
+        """The model with all its weights on this process; where they are sharded, a copy in the first process."""
+        if not is_sharded(self.accelerator):
+            return self.plain
+        weights = gather_weights(self.plain)
+        if not self.accelerator.is_main_process:
+            return self.plain
+        with torch.random.fork_rng():
+            model = self.task.build_model()
+        model.load_state_dict(weights, strict=False)
+        model.tie_weights()
+        return model.to(self.accelerator.device)
+
+    def _save(self) -> None:
+        """Saves everything needed to go on, and deletes checkpoints that are of no more use."""
+        average = None
+        if self.average is not None:
+            with self.average.in_place():
+                average = {name: tensor.clone() for name, tensor in gather_weights(self.plain).items()}
+        snapshot = Snapshot(
+            weights=gather_weights(self.plain),
+            average=average,
+            optimizer=gather_optimizers(self.plain, self.optimizers),
+            random=random_states(self.accelerator),
+            state={
+                "progress": self.progress.state_dict(),
+                "stream": self.stream.state_dict(),
+                "batches": what_makes_batches(self.recipe.yaml),
+                "guard": self.guard.state_dict(),
+                "precision": self.precision.state_dict(),
+            },
+        )
+        if self.accelerator.is_main_process:
+            step, scores = self.progress.step, self.progress.scores
+            path = self.folder.save_checkpoint(step, lambda path: write_snapshot(path, snapshot))
+            if (fault := damage(path)) is not None:
+                raise InputError(f"{path} was written, and reading it back finds it damaged ({fault}); check the disk")
+            keep = wanted(
+                [step for step, _ in self.folder.checkpoints()], scores, self.recipe.evaluation, self.recipe.checkpoints
+            )
+            self.folder.delete_checkpoints_except(keep)
+        self.accelerator.wait_for_everyone()
+
+    def _resume(self) -> None:
+        """Goes on from the newest checkpoint that is sound, if there is any.
+
+        Raises:
+            InputError: if it belongs to another model, or the run is beyond its last step.
+        """
+        snapshot = newest_sound_checkpoint(self.folder, self.accelerator)
+        if snapshot is None:
+            if self.accelerator.is_main_process:
+                self.folder.forget_after(0)
+            return
+        self._restore(snapshot)
+        self.guard.load_state_dict(snapshot.state["guard"])
+        self._find_place(snapshot.state)
+        step, last = self.progress.step, self.options.max_steps
+        if step > last or (step == last and step not in self.progress.scores):
+            raise InputError(
+                f"optimization.max_steps is {last}; it must be greater, as the run {self.folder.path} is at step "
+                f"{step} already"
+            )
+
+    def _find_place(self, state: Mapping[str, Any]) -> None:
+        """Goes on with the batch that is next; with the next epoch if batches are not what they were."""
+        place = state["stream"]
+        before, now = state["batches"], what_makes_batches(self.recipe.yaml)
+        if changed := [name for name in before.keys() | now.keys() if before.get(name) != now.get(name)]:
+            place = {"epoch": place["epoch"] + 1, "pool": 0, "index": 0}
+            say(f"{', '.join(sorted(changed))} changed, and so have the batches: epoch {place['epoch']} begins")
+        self.stream.load_state_dict(place)
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        """Takes over a saved state, all but the guard's and the position in the data."""
+        accelerator, state = self.accelerator, snapshot.state
+        try:
+            if self.average is not None:
+                scatter_weights(self.plain, snapshot.average or snapshot.weights, accelerator)
+                self.average.load_state_dict({name: p.detach() for name, p in self.average.parameters.items()})
+            scatter_optimizers(self.plain, self.optimizers, snapshot.optimizer, accelerator)
+            scatter_weights(self.plain, snapshot.weights, accelerator)
+        except (RuntimeError, ValueError, KeyError) as error:
+            lines = [line.strip() for line in str(error).splitlines()] or [type(error).__name__]
+            reason = next((line for line in lines if "size mismatch" in line), lines[0])
+            raise InputError(f"the checkpoint in {self.folder.path} is of another model: {reason}") from error
+        self.progress.load_state_dict(state["progress"])
+        self.precision.load_state_dict(state["precision"])
+        restore_random_states(snapshot.random, accelerator, self.recipe.run.seed + 1000 * self.progress.step)
+        if accelerator.is_main_process:
+            self.folder.forget_after(self.progress.step)

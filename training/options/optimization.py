@@ -24,13 +24,14 @@ class Optimization:
     whole; the update is the same. auto finds the fewest that fit memory_budget."""
 
     memory_budget: float | None = None
-    """Gigabytes (10^9 bytes) of device memory that training may take; by default nine tenths of what is free. The
-    longest batch is tried before training starts."""
+    """Gigabytes (10^9 bytes) that each process may take, of its GPU or all in all on a processor; by default nine
+    tenths of what is free. The longest batch is tried before training starts."""
 
     optimizer: Literal["adamw", "adam", "adafactor", "muon"] = "adamw"
     """adamw (Loshchilov and Hutter 2017, arXiv 1711.05101), adam (Kingma and Ba 2014, arXiv 1412.6980; decays weights
     through the gradient), adafactor (Shazeer and Stern 2018, arXiv 1804.04235; takes little memory), or muon (Jordan et
-    al. 2024) for the matrices of the blocks and adamw for all else."""
+    al. 2024) for the matrices of the blocks and adamw for all else. The learning_rate of adafactor is relative to the
+    root mean square of each parameter (1e-2 in its paper); the others take those of adamw."""
 
     learning_rate: float | Literal["paper"] = 1e-3
     """Peak learning rate, reached at the end of the warm-up. paper is that of Vaswani et al. (2017), equation 3:
@@ -39,13 +40,13 @@ class Optimization:
     schedule: Literal["inverse_sqrt", "cosine", "linear", "wsd", "constant"] = "inverse_sqrt"
     """Learning rate after the warm-up: inverse_sqrt (Vaswani et al. 2017, equation 3), cosine (Loshchilov and Hutter
     2016, arXiv 1608.03983) or linear down to final_learning_rate at the last step, wsd (warm-up, stable, decay; Hu et
-    al. 2024, arXiv 2404.06395), or constant."""
+    al. 2024, arXiv 2404.06395; the decay is the 1-sqrt of Hägele et al. 2024, arXiv 2405.18392), or constant."""
 
     warmup_steps: int = 1000
-    """Steps over which the learning rate rises linearly; the first step has 1 / warmup_steps of the peak."""
+    """Steps over which the learning rate rises linearly; the first step has 1 / warmup_steps of the peak. 0 is as 1."""
 
     decay_steps: int | None = None
-    """Of wsd: how many of the last steps decay; by default a fifth of all."""
+    """Of wsd: how many of the last steps decay; by default a fifth of all; never those of the warm-up."""
 
     final_learning_rate: float = 0.0
     """Of cosine, linear and wsd: the learning rate of the last step, as a fraction of the peak."""
@@ -60,10 +61,11 @@ class Optimization:
     """Added to the root of the mean of squares; 1e-9 in Vaswani et al. (2017), section 5.3."""
 
     muon_momentum: float = 0.95
-    """Decay of Muon's sum of gradients."""
+    """Decay of Muon's mean of gradients."""
 
     weight_decay: float = 0.0
-    """Weight decay of the matrices of the blocks; norms, biases and embeddings have none."""
+    """Weight decay of the matrices of linear layers; norms, biases and embeddings have none, nor has an output layer
+    that is tied to the embedding."""
 
     max_grad_norm: float = 1.0
     """Clip the gradient to this norm (Pascanu et al. 2013, arXiv 1211.5063)."""

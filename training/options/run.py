@@ -39,7 +39,7 @@ class RunOptions:
     """Where to send figures besides metrics.jsonl: '[tensorboard,trackio]'."""
 
     device_watts: float | None = None
-    """Power of one device in watts, for an estimate of the energy used; by default as measured, where it can be."""
+    """Power of one device in watts, for an estimate of the energy used where it cannot be measured."""
 
     def __post_init__(self) -> None:
         if self.name in ("", ".", "..") or Path(self.name).name != self.name:

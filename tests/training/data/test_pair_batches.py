@@ -139,3 +139,29 @@ def test_the_batches_can_go_to_another_process(corpus: Corpus) -> None:
     planned = next(batches.pools(0, 0))[0]
     copy = pickle.loads(pickle.dumps(batches.collate))
     assert copy(planned)["labels"].tolist() == batches.collate(planned)["labels"].tolist()
+
+
+def test_the_longest_batch_has_as_many_positions_as_any(corpus: Corpus) -> None:
+    batches = batches_of(corpus)
+    longest = batches.longest_batch()
+    sizes = [
+        (batch["input_ids"].numel() + batch["labels"].numel(), batch["labels"].shape[1]) for batch in epoch(batches)
+    ]
+    assert longest["input_ids"].numel() + longest["labels"].numel() == max(sizes)[0]
+    assert max(longest["input_ids"].shape[1], longest["labels"].shape[1]) >= max(sizes)[1]
+    assert sorted(longest) == ["attention_mask", "input_ids", "labels"]
+
+
+def test_of_a_truncated_pair_only_what_is_left_counts(corpus: Corpus) -> None:
+    batches = batches_of(corpus, truncate=True, max_length=3, tokens_per_batch=12)
+    assert {tuple(tensor.shape) for tensor in batches.longest_batch().values()} == {(4, 3)}
+
+
+@pytest.mark.parametrize(("tokens", "shape"), [(120, (4, 30)), (100, (4, 30)), (90, (3, 30)), (20, (1, 30))])
+def test_no_batch_of_a_stream_is_larger_than_its_longest(tokens: int, shape: tuple[int, int]) -> None:
+    options = BatchOptions(**OPTIONS | {"tokens_per_batch": tokens})
+    nothing: Any = None
+    longest = StreamedPairBatches(nothing, nothing, options, 10).longest_batch()
+    assert {tuple(tensor.shape) for tensor in longest.values()} == {shape}
+    assert longest["attention_mask"].all()
+    assert (longest["labels"] >= 0).all()

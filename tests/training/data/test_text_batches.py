@@ -108,3 +108,21 @@ def test_a_stream_predicts_the_same_tokens(corpus: Corpus, buffer: int) -> None:
     assert len(again) == len(pools) - 1
     for pool, other in zip(again, pools[1:], strict=True):
         assert all(torch.equal(a["labels"], b["labels"]) for a, b in zip(pool, other, strict=True))
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_the_longest_batch_is_full(corpus: Corpus, separate: bool) -> None:
+    nothing: Any = None
+    stream = StreamedTextBatches(nothing, nothing, BlockOptions(**OPTIONS | {"separate_documents": separate}), 10)
+    for batches in (batches_of(corpus, separate_documents=separate), stream):
+        longest = batches.longest_batch()
+        assert {tuple(tensor.shape) for tensor in longest.values()} == {(4, 16)}
+        assert sorted(longest) == ["input_ids", "labels"] + ["position_ids"] * separate
+    if separate:  # so that its attention needs a mask
+        assert (longest["position_ids"][:, 1:] == 0).any()
+
+
+def test_a_corpus_shorter_than_a_batch_has_a_short_longest_batch(corpus: Corpus) -> None:
+    batches = batches_of(corpus, blocks_per_batch=10**6)
+    (pool,) = batches.pools(0, 0)
+    assert batches.longest_batch()["input_ids"].shape == (len(pool[0]), 16)

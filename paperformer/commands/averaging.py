@@ -1,0 +1,167 @@
+"""The command that averages the weights of checkpoints or finished models."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from shutil import copy
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..training.input_error import InputError
+from .loading import load_model, prepare_to_load
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+MAY_DIFFER = {
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "label_smoothing",
+    "use_cache",
+    "architectures",
+    "auto_map",
+    "custom_pipelines",
+    "dtype",
+    "transformers_version",
+    "_name_or_path",
+}
+"""Fields of a configuration that do not change what trained weights mean."""
+
+
+class Weights(NamedTuple):
+    """Weights, and where to find what else makes a model of them."""
+
+    file: Path
+    config: Path
+    """Folder with config.json, and generation_config.json if there is one."""
+
+    tokenizer: Path
+    """Folder with tokenizer.json."""
+
+
+def average(models: list[str], *, output: str, last: int | None = None, best: int | None = None) -> None:
+    """Average the weights of checkpoints or models of one architecture (Vaswani et al. 2017, section 6.1).
+
+    Args:
+        models: Checkpoints (runs/NAME/checkpoints/step-N) or model folders; or one run's folder, with --last or --best.
+        output: Folder to write, a complete model; it has no scores yet.
+        last: Of a run, average its that many last checkpoints.
+        best: Of a run, average its that many checkpoints of best validation score, by evaluation.select_by.
+    """
+    from safetensors.torch import save_file
+
+    from ..training.engine.averaging import mean_weights
+    from ..training.run_folder import replace_folder
+    from ..training.run_tokenizers import load_tokenizers
+
+    if Path(output).exists():
+        raise InputError(f"{output} exists; give a new folder for the model")
+    weights = _weights(models, last, best)
+    _check_same_model(weights)
+    first, mean = weights[0], mean_weights([part.file for part in weights])
+    with TemporaryDirectory() as bare:
+        for name in ("config.json", "generation_config.json"):
+            if (first.config / name).is_file():
+                copy(first.config / name, bare)
+        save_file(mean, Path(bare) / "model.safetensors", metadata={"format": "pt"})
+        model = load_model(bare, device_map="cpu", ignore_mismatched_sizes=True)
+        _check_fit(model, mean, first)
+        tokenizers = load_tokenizers(first.tokenizer)
+
+        def write(folder: Path) -> None:
+            model.save_pretrained(folder)
+            tokenizers.save(folder)
+
+        replace_folder(Path(output), write)
+    print(f"mean of {', '.join(str(part.file) for part in weights)}")
+    print(output)
+
+
+def _check_fit(model: "PreTrainedModel", weights: "dict[str, Tensor]", part: Weights) -> None:
+    """Checks that a model has all of the weights, and none besides them; tied ones have several names.
+
+    Raises:
+        InputError: naming one that is missing on either side, or has another shape.
+    """
+    own = model.state_dict()
+    given = {
+        own[name].data_ptr() for name, tensor in weights.items() if name in own and own[name].shape == tensor.shape
+    }
+    odd = [name for name, tensor in own.items() if tensor.data_ptr() not in given] + sorted(weights.keys() - own.keys())
+    if odd:
+        raise InputError(f"{part.file} does not fit {part.config / 'config.json'}: they differ in {odd[0]}")
+
+
+def _weights(models: Sequence[str], last: int | None, best: int | None) -> list[Weights]:
+    """What the command line names."""
+    paths = [Path(model) for model in models]
+    for path in paths:
+        if not path.is_dir():
+            raise InputError(f"there is no folder {path}; give checkpoints, model folders, or one run's folder")
+    if len(paths) == 1 and (paths[0] / "recipe.yaml").is_file():
+        return _weights_of_run(paths[0], last, best)
+    if last is not None or best is not None:
+        raise InputError(f"--{'best' if last is None else 'last'} is for one run's folder, such as runs/NAME")
+    return [_weights_of_folder(path) for path in paths]
+
+
+def _weights_of_run(path: Path, last: int | None, best: int | None) -> list[Weights]:
+    """Of its last checkpoints, or of those with the best validation score."""
+    from ..training.options.run import RunOptions
+    from ..training.run_comparison import read_run, steps_by_score
+    from ..training.run_folder import RunFolder
+
+    if (last is None) == (best is None):
+        raise InputError(f"{path} is a run's folder; give either --last K or --best K checkpoints of it")
+    run = read_run(path)
+    if run.problem:
+        raise InputError(f"{path} cannot be read: {run.problem}")
+    folder = RunFolder(RunOptions(name=run.name, output_dir=str(path.resolve().parent)))
+    checkpoints = dict(folder.checkpoints())
+    if last is not None:
+        option, count, kind, steps = "--last", last, "checkpoints", sorted(checkpoints, reverse=True)
+    else:
+        option, count, kind = "--best", best or 0, "checkpoints that were validated"
+        steps = [step for step in steps_by_score(run) if step in checkpoints]
+    if not 1 <= count <= len(steps):
+        raise InputError(f"{option} is {count}; {path} has {len(steps)} {kind} (checkpoints.keep_last keeps more)")
+    return [_weights_of_folder(checkpoints[step]) for step in sorted(steps[:count])]
+
+
+def _weights_of_folder(path: Path) -> Weights:
+    """Of a checkpoint or a model folder."""
+    from ..training.engine.selection import weights_file
+
+    run = path.resolve().parent.parent
+    for config, tokenizer in ((path, path), (run, run / "tokenizer"), (run / "model", run / "model")):
+        if (config / "config.json").is_file() and (tokenizer / "tokenizer.json").is_file():
+            return Weights(weights_file(path), config, tokenizer)
+    raise InputError(f"{path} is no model's folder, and no checkpoint of a run: no config.json with a tokenizer")
+
+
+def _check_same_model(weights: Sequence[Weights]) -> None:
+    """Checks that weights mean the same: names and shapes do not tell one kind of positions from another.
+
+    Raises:
+        InputError: naming a field of the configuration in which they differ, or their tokenizers.
+    """
+    import json
+
+    from transformers import AutoConfig
+
+    def meaning(part: Weights) -> dict[str, Any]:
+        prepare_to_load(str(part.config))
+        config = AutoConfig.from_pretrained(part.config).to_dict()
+        kept = {name: value for name, value in config.items() if name not in MAY_DIFFER}
+        return kept | {"the tokenizer": json.loads((part.tokenizer / "tokenizer.json").read_text("utf-8"))}
+
+    first, *others = weights
+    expected = meaning(first)
+    for other in others:
+        own = meaning(other)
+        for name in expected.keys() | own.keys():
+            if expected.get(name) != own.get(name):
+                raise InputError(
+                    f"{first.file.parent} and {other.file.parent} differ in {name}; only weights of one model average"
+                )

@@ -1,0 +1,231 @@
+"""The command that looks back on training runs: all in a table, one in full, several side by side."""
+
+import json as json_format
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..training.input_error import InputError
+from .tables import GAP, aligned, screen_width, width_of
+
+if TYPE_CHECKING:
+    from ..training.run_comparison import RunRecord, ScoreRow
+
+LONGEST_NAME = 28  # columns of the screen; longer names go on in the next line
+NARROWEST_RUN = 16  # the same, of a run that stands beside others
+CURVE_ROWS = 20
+EVENTS_SHOWN = 10
+MARK = "* "
+
+
+def runs(names: tuple[str, ...], output_dir: str = "runs", json: bool = False, report: bool = False) -> None:
+    """List training runs, show one in full, or compare several: paperformer runs [NAME ...].
+
+    Args:
+        names: Names of runs: none lists all, the newest first; one shows that run; several compares their scores and
+            the fields of their recipes that differ.
+        output_dir: Folder of the runs.
+        json: Print JSON instead of a table.
+        report: Write report.html, with curves and samples, into the folder of each named run.
+    """
+    from ..training.run_comparison import list_runs
+
+    folder = Path(output_dir)
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}; give the folder of the runs: --output_dir FOLDER")
+    if report and not names:
+        raise InputError("--report needs the name of a run, or several")
+    found = _named_runs(names, folder) if names else list_runs(folder)
+    if report:
+        from ..training.report import write_report
+
+        for run in found:
+            print(write_report(run.path))
+    elif json:
+        records = [_plain(asdict(run) | {"state": run.state}) for run in found]
+        print(json_format.dumps(records, indent=2, ensure_ascii=False, default=str))
+    elif not names:
+        print(_table(found) if found else f"no runs in {folder}")
+    else:
+        print(_in_full(found[0]) if len(found) == 1 else _comparison(found))
+
+
+def _named_runs(names: Sequence[str], folder: Path) -> "list[RunRecord]":
+    """The runs of these names, in this order.
+
+    Raises:
+        InputError: if there is none of a name, or if it cannot be read.
+    """
+    from difflib import get_close_matches
+
+    from ..training.run_comparison import read_run
+
+    there = [path.name for path in folder.iterdir() if path.is_dir()]
+    found = []
+    for name in dict.fromkeys(names):
+        if name not in there:
+            near = get_close_matches(name, there, n=1, cutoff=0)
+            raise InputError(f"there is no run {name} in {folder}" + (f"; did you mean {near[0]}?" if near else ""))
+        run = read_run(folder / name)
+        if run.problem:
+            raise InputError(f"{run.path} cannot be shown: {run.problem}")
+        found.append(run)
+    return found
+
+
+def _table(found: "Sequence[RunRecord]") -> str:
+    """A line for each run; the last columns only as far as the screen is wide."""
+    columns: dict[str, Callable[[RunRecord], str]] = {
+        "run": lambda run: run.name,
+        "task": lambda run: run.task,
+        "steps": lambda run: run.state,
+        "validation": lambda run: "" if run.best is None else f"{run.select_by} {run.best:.3f}",
+        "test": lambda run: f"{run.test[0].metric} {run.test[0].value:.3f}" if run.test else "",
+        "changed": lambda run: f"{run.changed:%Y-%m-%d}",
+        "minutes": _minutes,
+        "tokens/s": _speed,
+        "parameters": _parameters,
+    }
+    rows = [list(columns), *([cell(run) for cell in columns.values()] for run in found)]
+    name_width = min(LONGEST_NAME, width_of([row[:1] for row in rows]))
+    while name_width + len(GAP) + width_of([row[1:] for row in rows]) > screen_width():
+        rows = [row[:-1] for row in rows]
+    numbers = [index for index, name in enumerate(columns) if name in ("minutes", "tokens/s", "parameters")]
+    return aligned(rows, right=numbers, widest={0: name_width})
+
+
+def _in_full(run: "RunRecord") -> str:
+    from ..training.run_comparison import changed_fields
+
+    parts = {"": _named_values({name: value for name, value in _facts(run).items() if value})}
+    if changed := changed_fields(run):
+        parts["not at its default"] = _named_values({f"  {name}": _text(value) for name, value in changed.items()})
+    if run.validation:
+        parts["validation"] = _curve(run)
+    if run.test:
+        parts["test"] = _named_values(
+            {f"  {result.name}": f"{result.value:.{result.digits}f}  ({result.basis})" for result in run.test}
+        )
+    if run.events:
+        last = f", the last {EVENTS_SHOWN}" if len(run.events) > EVENTS_SHOWN else ""
+        rows = [
+            [f"  step {event.get('at_step', event['step']):,}", _event(event)] for event in run.events[-EVENTS_SHOWN:]
+        ]
+        width = screen_width() - len(GAP) - width_of([row[:1] for row in rows])
+        parts[f"events: {len(run.events):,}{last}"] = aligned(rows, widest={1: width})
+    return "\n\n".join(f"{title}\n{part}" if title else part for title, part in parts.items())
+
+
+def _event(event: Mapping[str, Any]) -> str:
+    return ", ".join(str(event[name]) for name in ("event", "action", "reason") if event.get(name))
+
+
+def _facts(run: "RunRecord") -> dict[str, str]:
+    """What a run is, and what it took; empty where it is not known."""
+    energy = "" if run.joules is None else f"{run.joules / 3.6e6:.3g} kWh, {run.energy_source}"
+    return {
+        "run": run.name,
+        "folder": str(run.path),
+        "task": run.task,
+        "steps": run.state if run.is_finished or not run.step else f"{run.state}, running or interrupted",
+        "changed": f"{run.changed:%Y-%m-%d %H:%M}",
+        "parameters": _parameters(run),
+        "hardware": ", then ".join(run.hardware),
+        "minutes": _minutes(run),
+        "tokens/s": _speed(run),
+        "utilisation": "" if run.utilisation is None else f"{run.utilisation:.1%} of peak FLOPs",
+        "energy": energy,
+        "weights": run.chosen or "",
+    }
+
+
+def _named_values(values: Mapping[str, str]) -> str:
+    """A line for each, whose values go on in the next line where the screen ends."""
+    rows = [[name, value] for name, value in values.items()]
+    return aligned(rows, widest={1: screen_width() - len(GAP) - width_of([row[:1] for row in rows])})
+
+
+def _curve(run: "RunRecord") -> str:
+    """Validation scores by step, thinned out evenly; the best step and the last are always there."""
+    steps, best = sorted(run.validation), run.best_step
+    stride = math.ceil(len(steps) / CURVE_ROWS)
+    metrics = list(dict.fromkeys(metric for scores in run.validation.values() for metric in scores))
+    rows = [["  step", *metrics]]
+    for step in steps:
+        if step in steps[::stride] or step in (best, steps[-1]):
+            marks = [MARK if step == best and metric == run.select_by else "" for metric in metrics]
+            scores = [run.validation[step].get(metric, math.nan) for metric in metrics]
+            rows.append([f"  {step:,}", *(f"{mark}{score:.4f}" for mark, score in zip(marks, scores, strict=True))])
+    return aligned(rows, right=range(len(rows[0])))
+
+
+def _comparison(found: "Sequence[RunRecord]") -> str:
+    """Scores and differing fields side by side, as many runs at a time as the screen is wide enough for."""
+    from ..training.run_comparison import differing_fields, score_rows
+
+    scores = score_rows(found)
+    rows = [
+        ["", *(run.name for run in found)],
+        ["steps", *(run.state for run in found)],
+        ["minutes", *map(_minutes, found)],
+        ["tokens/s", *map(_speed, found)],
+        ["parameters", *map(_parameters, found)],
+        *([f"{row.split} {row.metric}", *_marked(row)] for row in scores),
+    ]
+    rows += [
+        [name, *(_text(run.recipe[name]) if name in run.recipe else "" for run in found)]
+        for name in differing_fields(found)
+    ]
+
+    left = screen_width() - width_of([row[:1] for row in rows])
+    at_once = min(len(found), left // (NARROWEST_RUN + len(GAP)))
+    columns = range(1, at_once + 1)
+    widest = dict.fromkeys(columns, left // at_once - len(GAP))
+    parts = [
+        aligned([[row[0], *row[1:][first : first + at_once]] for row in rows], right=columns, widest=widest)
+        for first in range(0, len(found), at_once)
+    ]
+    notes = ["* the best"] if any(row.best is not None for row in scores) else []
+    notes += [
+        f"{row.split} {row.metric} is not measured on the same text in the same way: no best"
+        for row in scores
+        if not row.is_comparable
+    ]
+    return "\n\n".join([*parts, "\n".join(notes)]).rstrip()
+
+
+def _marked(row: "ScoreRow") -> list[str]:
+    """The cells of a score, its best marked."""
+    return [
+        "" if value is None else f"{MARK if value == row.best else ''}{value:.{row.digits}f}" for value in row.values
+    ]
+
+
+def _minutes(run: "RunRecord") -> str:
+    return f"{run.seconds / 60:,.1f}" if run.seconds else ""
+
+
+def _speed(run: "RunRecord") -> str:
+    return "" if run.tokens_per_second is None else f"{run.tokens_per_second:,.0f}"
+
+
+def _parameters(run: "RunRecord") -> str:
+    return "" if run.parameters is None else f"{run.parameters:,}"
+
+
+def _text(value: Any) -> str:
+    """A value of a recipe as its file has it."""
+    if isinstance(value, str):
+        return value
+    return json_format.dumps(value, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """The same for JSON, which has no numbers that are not finite: they become null."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

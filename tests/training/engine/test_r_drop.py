@@ -1,0 +1,207 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.distributions import Categorical, kl_divergence
+from torch.nn.parallel import DistributedDataParallel
+
+from paperformer import (
+    PaperformerForCausalLM,
+    PaperformerForConditionalGeneration,
+    PaperformerLMConfig,
+    PaperformerSeq2SeqConfig,
+)
+from paperformer.training.engine.r_drop import r_drop_loss, symmetric_divergence
+from paperformer.training.evaluation import count_labels
+
+TINY: dict[str, Any] = {
+    "vocab_size": 20,
+    "hidden_size": 8,
+    "intermediate_size": 12,
+    "num_attention_heads": 2,
+    "initialization": "normal",
+    "initializer_range": 0.5,
+    "label_smoothing": 0.1,
+}
+Batch = dict[str, torch.Tensor]
+
+
+def make_seq2seq(**options: Any) -> tuple[nn.Module, Batch]:
+    torch.manual_seed(0)
+    config = PaperformerSeq2SeqConfig(**TINY, encoder_layers=1, decoder_layers=1, pad_token_id=0, **options)
+    labels = torch.randint(1, 20, (4, 6))
+    labels[0, 4:] = labels[3, 2:] = -100
+    mask = torch.ones(4, 7, dtype=torch.long)
+    mask[1, 5:] = 0
+    batch = {"input_ids": torch.randint(1, 20, (4, 7)), "attention_mask": mask, "labels": labels}
+    return PaperformerForConditionalGeneration(config).double().train(), batch
+
+
+def make_lm(**options: Any) -> tuple[nn.Module, Batch]:
+    torch.manual_seed(0)
+    ids = torch.randint(1, 20, (4, 6))
+    labels = ids.clone()
+    labels[0, 4:] = labels[3, 1:3] = -100
+    model = PaperformerForCausalLM(PaperformerLMConfig(**TINY, num_hidden_layers=1, **options))
+    return model.double().train(), {"input_ids": ids, "labels": labels}
+
+
+MAKERS = [make_seq2seq, make_lm]
+Maker = Callable[..., tuple[nn.Module, Batch]]
+
+
+def num_labels(model: nn.Module, batch: Batch) -> torch.Tensor:
+    return torch.tensor(count_labels(batch, is_shifted=model.config.is_encoder_decoder))
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda size: st.lists(st.lists(st.floats(-20, 20), min_size=size, max_size=size), min_size=2, max_size=8)
+    )
+)
+def test_the_divergence_is_that_of_torch_distributions(rows: list[list[float]]) -> None:
+    rows = rows[: len(rows) // 2 * 2]
+    first, second = torch.tensor(rows, dtype=torch.float64).chunk(2)
+    p, q = Categorical(logits=first), Categorical(logits=second)
+    expected = (kl_divergence(p, q) + kl_divergence(q, p)).sum()
+    torch.testing.assert_close(symmetric_divergence(first, second), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_the_divergence_has_the_gradient_of_its_formula() -> None:
+    torch.manual_seed(0)
+    logits = [torch.randn(3, 5, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    assert torch.autograd.gradcheck(symmetric_divergence, logits)
+
+
+def test_the_divergence_of_bfloat16_logits_is_computed_in_float32() -> None:
+    torch.manual_seed(0)
+    first, second = torch.randn(2, 50, 20).bfloat16()
+    narrow = symmetric_divergence(first, second)
+    assert narrow.dtype == torch.float32
+    torch.testing.assert_close(narrow, symmetric_divergence(first.float(), second.float()))
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_the_loss_is_the_mean_cross_entropy_and_half_alpha_times_the_mean_divergence(make: Maker) -> None:
+    """From two passes by themselves: the passes differ in their dropout, whose draws are those of one double batch."""
+    model, batch = make(dropout=0.3)
+    torch.manual_seed(1)
+    actual = r_drop_loss(model, batch, 5.0, num_labels(model, batch))
+    torch.manual_seed(1)
+    doubled = {name: tensor.repeat(2, 1) for name, tensor in batch.items()}
+    logits = model(**doubled, return_logits=True).logits
+    total, count = 0.0, 0
+    shift = 0 if make is make_seq2seq else 1
+    for row in range(4):
+        for position in range(shift, 6):
+            label = int(batch["labels"][row, position])
+            if label == -100:
+                continue
+            p, q = (Categorical(logits=logits[row + half, position - shift]) for half in (0, 4))
+            for each in (p, q):
+                smoothed = 0.9 * each.logits[label] + 0.1 * each.logits.mean()
+                total = total - smoothed / 2
+            total = total + 5.0 / 2 * (kl_divergence(p, q) + kl_divergence(q, p)) / 2
+            count += 1
+    torch.testing.assert_close(actual, total / count)
+    plain = r_drop_loss(model, batch, 0.0, num_labels(model, batch))
+    assert actual > plain + 0.1  # the passes do differ
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_without_dropout_it_is_the_plain_loss_whatever_alpha(make: Maker) -> None:
+    model, batch = make(dropout=0.0)
+    plain = model(**batch).loss
+    gradients = torch.autograd.grad(plain, list(model.parameters()))
+    for alpha in (0.0, 5.0):
+        loss = r_drop_loss(model, batch, alpha, num_labels(model, batch))
+        torch.testing.assert_close(loss, plain)
+        actual = torch.autograd.grad(loss, list(model.parameters()))
+        torch.testing.assert_close(actual, gradients)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_the_gradient_is_that_of_finite_differences(make: Maker) -> None:
+    model, batch = make(dropout=0.3)
+    weight, num_items = model.lm_head.weight, num_labels(model, batch)
+
+    def loss() -> torch.Tensor:
+        torch.manual_seed(1)
+        return r_drop_loss(model, batch, 5.0, num_items)
+
+    (gradient,) = torch.autograd.grad(loss(), [weight])
+    direction = torch.randn_like(weight)
+    with torch.no_grad():
+        weight.add_(direction, alpha=1e-6)
+        above = loss()
+        weight.sub_(direction, alpha=2e-6)
+        below = loss()
+    torch.testing.assert_close((gradient * direction).sum(), (above - below) / 2e-6, rtol=1e-6, atol=1e-7)
+
+
+class ModelOfRows(nn.Module):
+    """A model whose dropout depends on what is in a row and which pass it is, not on where in a batch it stands."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model, self.config = model, model.config
+
+    def forward(self, num_items_in_batch: torch.Tensor, return_logits: bool, **batch: torch.Tensor) -> Any:
+        rows = len(batch["labels"])
+        outputs = []
+        for row in range(rows):
+            torch.manual_seed(int(batch["input_ids"][row].sum()) * 2 + (row >= rows // 2))
+            one = {name: tensor[row, None] for name, tensor in batch.items()}
+            outputs.append(self.model(**one, num_items_in_batch=num_items_in_batch, return_logits=return_logits))
+        whole = outputs[0]
+        whole.loss = sum(output.loss for output in outputs)
+        whole.logits = torch.cat([output.logits for output in outputs])
+        return whole
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_the_loss_of_a_batch_is_the_sum_of_those_of_its_parts(make: Maker) -> None:
+    model, batch = make(dropout=0.3)
+    model, num_items = ModelOfRows(model), num_labels(model, batch)
+    whole = r_drop_loss(model, batch, 5.0, num_items)
+    parts = [{name: tensor[rows] for name, tensor in batch.items()} for rows in (slice(0, 1), slice(1, 4))]
+    torch.testing.assert_close(sum(r_drop_loss(model, part, 5.0, num_items) for part in parts), whole)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_padding_does_not_count(make: Maker) -> None:
+    model, batch = make(dropout=0.3)
+    model, num_items = ModelOfRows(model), num_labels(model, batch)
+    loss = r_drop_loss(model, batch, 5.0, num_items)
+    without = {name: tensor[:3] for name, tensor in batch.items()}
+    unlabelled = batch | {"labels": batch["labels"].clone().index_fill_(0, torch.tensor([3]), -100)}
+    rest = r_drop_loss(model, without, 5.0, num_items)
+    assert rest < loss
+    torch.testing.assert_close(r_drop_loss(model, unlabelled, 5.0, num_items), rest)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_model_may_be_wrapped_for_several_processes(make: Maker) -> None:
+    model, batch = make(dropout=0.3)
+    num_items = num_labels(model, batch)
+    torch.manual_seed(1)
+    expected = r_drop_loss(model, batch, 5.0, num_items)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        torch.manual_seed(1)
+        assert r_drop_loss(DistributedDataParallel(model), batch, 5.0, num_items) == expected
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_batch_without_labels_has_no_loss_and_no_gradient() -> None:
+    model, batch = make_lm(dropout=0.3)
+    loss = r_drop_loss(model, batch | {"labels": torch.full((4, 6), -100)}, 5.0, torch.tensor(7))
+    assert loss == 0
+    loss.backward()
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())

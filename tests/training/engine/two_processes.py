@@ -1,0 +1,93 @@
+"""Runs of the engine on several processes, one after the other, because starting processes takes longer than the runs.
+
+torchrun --nproc_per_node 2 two_processes.py CASES.json: a list of runs, each with `family`, `arguments` of the command
+line, whether weights are `sharded`, and perhaps a `disturbance`. What a run raises is written into its folder.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+
+from paperformer.configuration.configuration_lm import PaperformerLMConfig
+from paperformer.configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
+from paperformer.training.corpora import pair_splits, text_splits
+from paperformer.training.engine import loop, recorder
+from paperformer.training.engine.loop import fit
+from paperformer.training.language_modeling import LanguageModelingTask
+from paperformer.training.options.data import ParallelData, TextData
+from paperformer.training.recipe import Recipe, parse_recipe
+from paperformer.training.run_folder import RunFolder
+from paperformer.training.run_tokenizers import Tokenizers, load_tokenizers
+from paperformer.training.translation import TranslationTask
+
+
+def disturb(task: Any, what: str, rank: int) -> None:
+    """Lets something happen on the second process only, while its third batch is made."""
+    collate, calls = task.collate, iter(range(1, 1000))
+
+    def collate_and_disturb(batch: Any) -> Any:
+        if next(calls) == 3 and rank == 1:
+            if what == "stop":
+                os.kill(os.getpid(), signal.SIGTERM)
+            elif what == "die":
+                print("rank 1 dies", file=sys.stderr, flush=True)
+                os._exit(3)
+        return collate(batch)
+
+    if what == "poison":
+        loop.dry_run = lambda *_: 1  # so that the first backward pass is the first step's
+        build = task.build_model
+
+        def build_poisoned() -> Any:
+            model = build()
+            passes = iter(range(1, 1000))
+            parameter = next(p for name, p in model.named_parameters() if "o_proj" in name)
+            parameter.register_hook(lambda grad: grad * float("nan") if rank == 1 and next(passes) == 3 else grad)
+            return model
+
+        task.build_model = build_poisoned
+    task.collate = collate_and_disturb
+
+
+def run(case: dict[str, Any]) -> None:
+    os.environ["ACCELERATE_USE_FSDP"] = str(case["sharded"]).lower()
+    recipe: Recipe[Any]
+    task: Any
+    if case["family"] == "lm":
+        recipe = parse_recipe(case["arguments"], PaperformerLMConfig, TextData)
+        make, splits = LanguageModelingTask, text_splits(recipe)
+    else:
+        recipe = parse_recipe(case["arguments"], PaperformerSeq2SeqConfig, ParallelData)
+        make, splits = TranslationTask, pair_splits(recipe)  # type: ignore[assignment]
+    tokenizers: Tokenizers = load_tokenizers(Path(case["tokenizer"]))
+    task = make(recipe, splits, tokenizers)
+    AcceleratorState._reset_state()
+    accelerator = Accelerator(cpu=True, mixed_precision="no")
+    if "disturbance" in case:
+        disturb(task, case["disturbance"], accelerator.process_index)
+    folder = RunFolder(recipe.run)
+    if accelerator.is_main_process:
+        folder.create(recipe.yaml)
+    accelerator.wait_for_everyone()
+    try:
+        fitted = fit(task, recipe, folder, accelerator)
+        result = {"weights": fitted.weights, "step": fitted.progress.step}
+        if accelerator.is_main_process:
+            torch.save(fitted.model.state_dict(), folder.path / "final.pt")
+    except Exception as error:  # noqa: BLE001 - what the test asks about
+        result = {"error": type(error).__name__, "message": str(error)}
+    (folder.path / f"result-{accelerator.process_index}.json").write_text(json.dumps(result))
+    accelerator.wait_for_everyone()
+
+
+if __name__ == "__main__":
+    recorder.LOG_EVERY = 1
+    for one in json.loads(Path(sys.argv[1]).read_text()):
+        run(one)

@@ -1,0 +1,65 @@
+"""An exponential moving average of the weights, to validate and to save instead of the last ones."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+
+class ExponentialMovingAverage:
+    """Averages in float32 of all that is trained, beside the weights themselves; of tied weights there is one.
+
+    After step n the average moves by 1 - min(decay, (1 + n) / (10 + n)) of the way to the weights, so that it forgets
+    the random start soon (the rule of TensorFlow's `ExponentialMovingAverage`).
+
+    Args:
+        model: whose weights are averaged. They may be DTensors, sharded over processes: so are the averages then.
+        decay: how much of the average stays at each step, once it has warmed up.
+    """
+
+    def __init__(self, model: nn.Module, decay: float):
+        self.model, self.decay = model, decay
+        # Kept, because a sharded model puts other tensors in their place while it computes.
+        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.averages = {name: p.detach().to(torch.float32, copy=True) for name, p in self.parameters.items()}
+
+    def update(self, step: int) -> None:
+        """Takes in the weights after a step, which is counted from 1."""
+        move = get_ema_multi_avg_fn(min(self.decay, (1 + step) / (10 + step)))
+        move(list(self.averages.values()), [p.detach().float() for p in self.parameters.values()], None)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """A context in which the model has the averages for weights; afterwards it has its own again, to the bit."""
+        own = {name: p.detach().clone() for name, p in self.parameters.items()}
+        try:
+            self._put(self.averages)
+            yield
+        finally:
+            self._put(own)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The averages by the names of the parameters: themselves, no copies."""
+        return dict(self.averages)
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Takes averages that were saved.
+
+        Raises:
+            ValueError: if they are not of the same parameters.
+        """
+        if state.keys() != self.averages.keys():
+            raise ValueError(f"averages of other parameters: {sorted(state.keys() ^ self.averages.keys())[:3]}")
+        for name, average in self.averages.items():
+            average.copy_(state[name])
+
+    @torch.no_grad()
+    def _put(self, weights: Mapping[str, torch.Tensor]) -> None:
+        for name, p in self.parameters.items():
+            p.copy_(weights[name])
+        for module in self.model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # what it has gathered for an evaluation is out of date

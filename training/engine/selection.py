@@ -1,0 +1,92 @@
+"""Which weights a run ends with, which checkpoints that takes, and when it is no use to go on."""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+from transformers import PreTrainedModel
+
+from ..options.checkpoints import Checkpoints
+from ..options.evaluation import EvaluationOptions
+from ..progress import say
+from ..run_folder import RunFolder
+from .averaging import mean_weights
+from .checkpoints import AVERAGE, WEIGHTS
+from .task import Task
+
+Scores = dict[int, dict[str, float]]
+"""Validation scores by step."""
+
+
+def costs(scores: Scores, options: EvaluationOptions) -> dict[int, float]:
+    """The score to select by of each step, ascending, as what is to be small."""
+    name, sign = options.select_by, 1 if options.select_by == "loss" else -1
+    return {step: sign * scores[step][name] for step in sorted(scores) if name in scores[step]}
+
+
+def ranked(scores: Scores, options: EvaluationOptions) -> list[int]:
+    """Steps from the best score to the worst; of equal ones the earlier first."""
+    found = costs(scores, options)
+    return sorted(found, key=lambda step: found[step])
+
+
+def averaged(scores: Scores, options: EvaluationOptions) -> list[int]:
+    """Steps of the checkpoints that are averaged, ascending; empty without averaging."""
+    count = options.average_checkpoints if options.average_checkpoints > 1 else 0
+    order = ranked(scores, options) if options.average == "best" else sorted(costs(scores, options), reverse=True)
+    return sorted(order[:count])
+
+
+def wanted(steps: Iterable[int], scores: Scores, evaluation: EvaluationOptions, checkpoints: Checkpoints) -> set[int]:
+    """Of the steps that have a checkpoint, those whose checkpoint is still of use."""
+    newest = sorted(steps)[-checkpoints.keep_last :]
+    return {*newest, *ranked(scores, evaluation)[:1], *averaged(scores, evaluation)}
+
+
+def validations_without_improvement(scores: Scores, options: EvaluationOptions) -> int:
+    """How many validations there were since the last that was better than all before by `min_improvement`."""
+    best, since = math.inf, 0
+    for cost in costs(scores, options).values():
+        best, since = (cost, 0) if cost < best - options.min_improvement else (best, since + 1)
+    return since
+
+
+def weights_file(checkpoint: Path) -> Path:
+    """The weights of a checkpoint that were validated: their moving average, where there is one."""
+    return checkpoint / AVERAGE if (checkpoint / AVERAGE).exists() else checkpoint / WEIGHTS
+
+
+def choose_weights(
+    task: Task, model: PreTrainedModel, folder: RunFolder, options: EvaluationOptions, scores: Scores, step: int
+) -> str:
+    """Leaves the better of two candidates in a model, the best checkpoint or the mean of several, and names it.
+
+    Args:
+        task: scores the mean on the validation split.
+        model: takes the weights, whole and on one process.
+        folder: the run's, for its checkpoints.
+        options: by which score, and which mean.
+        scores: of the validated steps.
+        step: for the record.
+    """
+    checkpoints = dict(folder.checkpoints())
+    kept = {step: score for step, score in scores.items() if step in checkpoints}
+    best = ranked(kept, options)[0]
+    candidates = {f"step {best}": [best]}
+    found = {f"step {best}": scores[best][options.select_by]}
+    if len(steps := averaged(kept, options)) > 1:
+        mean = f"mean of steps {', '.join(map(str, steps))}"
+        candidates[mean] = steps
+        _load(model, [weights_file(checkpoints[step]) for step in steps])
+        found[mean] = task.validate(model)[options.select_by]
+    better = min if options.select_by == "loss" else max
+    chosen = better(found, key=lambda name: found[name])  # of equal ones the first
+    _load(model, [weights_file(checkpoints[step]) for step in candidates[chosen]])
+    folder.log({"step": step, "chosen": chosen, "select_by": options.select_by, "candidates": found})
+    say(f"weights: {chosen} (validation {options.select_by} {found[chosen]:.3f})")
+    return chosen
+
+
+def _load(model: PreTrainedModel, files: list[Path]) -> None:
+    model.load_state_dict(mean_weights(files), strict=False)
+    model.tie_weights()

@@ -131,9 +131,10 @@ class RunFolder:
         return _records(self.samples_path)
 
     def forget_after(self, step: int) -> None:
-        """Drops the lines of steps that a resumed run is about to repeat."""
+        """Drops the lines of what a resumed run is about to repeat: later steps, and the choice at the end."""
         for path in (self.metrics_path, self.samples_path):
-            kept = [_line(record) for record in _records(path) if record["step"] <= step]
+            records = _records(path)
+            kept = [_line(record) for record in records if record["step"] <= step and "chosen" not in record]
             if path.exists():
                 replace_file(path, "".join(kept))
 

@@ -162,3 +162,6 @@ def test_half_a_line_of_metrics_is_ignored(tmp_path: Path) -> None:
     folder.log({"step": 3, "again": True})
     lines = folder.metrics_path.read_text().splitlines()
     assert [json.loads(line) for line in lines] == [{"step": 1}, {"step": 2}, {"step": 3, "again": True}]
+    folder.log({"step": 3, "chosen": "step 2"})  # what a run resumed at its very end does again
+    folder.forget_after(3)
+    assert folder.metrics()[-1] == {"step": 3, "again": True}

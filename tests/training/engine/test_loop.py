@@ -120,7 +120,7 @@ def test_the_learning_rate_is_the_optimizer_s(
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         before = [p.detach().clone() for p in parameters]
         done = step(self, optimizers)
-        steps.append(max(float((p - old).abs().max()) for p, old in zip(parameters, before, strict=True)))
+        steps.append(max(float((p.detach() - old).abs().max()) for p, old in zip(parameters, before, strict=True)))
         return done
 
     monkeypatch.setattr(Precision, "step", measure)

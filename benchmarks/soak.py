@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -141,16 +142,22 @@ def report(options: argparse.Namespace, figures: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in ("paperformer", "torch", "transformers"))
     found: list[str] = figures["differences"]
     verdict = "no difference to the last bit" if not found else f"{len(found)} differences, first {found[:5]}"
+    facts = "\n".join(
+        textwrap.fill(fact, 120, initial_indent="- ", subsequent_indent="  ")
+        for fact in (
+            f"Kills: {figures['kills']}, of which {figures['in_save']} left a half-written checkpoint behind, and "
+            f"{figures['early']} came before the next checkpoint",
+            f"Steps: {options.steps}; at the kills the newest checkpoint was of step {figures['steps']}",
+            f"Time from start to kill: {min(figures['lived']):.1f} to {max(figures['lived']):.1f} s, median "
+            f"{statistics.median(figures['lived']):.1f} s; the run that was left alone took {figures['alone']:.0f} s",
+        )
+    )
     return f"""# Soak test: a run that is killed {options.kills} times
 
 {__doc__.partition(chr(10) * 2)[2].strip()}
 
 - Result: **{verdict}**
-- Kills: {figures["kills"]}, of which {figures["in_save"]} left a half-written checkpoint behind, and {figures["early"]}
-  came before the next checkpoint
-- Steps: {options.steps}; at the kills the run was at steps {figures["steps"]}
-- Time from start to kill: {min(figures["lived"]):.1f} to {max(figures["lived"]):.1f} s, median
-  {statistics.median(figures["lived"]):.1f} s; the run that was left alone took {figures["alone"]:.0f} s
+{facts}
 - Command: `{line}`
 - Date: {datetime.now(UTC):%Y-%m-%d}
 - Hardware: {describe_hardware()}

@@ -1,11 +1,14 @@
-"""Training speed beside transformers' own encoder-decoder: `make bench`.
+"""Training speed beside transformers' own encoder-decoder and nanoGPT: `make bench`.
 
 Every row of the table is a process of its own, because the allocator setting and the peak of memory belong to a
 process. The processes take turns on the same batches, one round each, so that whatever else the machine does
 meets them all. A row's figure is the median over its rounds.
+
+nanoGPT is no package: the rows of the language model need a checkout of its repository, `--nanogpt PATH`.
 """
 
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -18,24 +21,27 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import MarianConfig, MarianMTModel, PreTrainedModel
+from transformers import MarianConfig, MarianMTModel
 from transformers.trainer_pt_utils import LabelSmoother
 
+from paperformer.configuration.configuration_lm import PaperformerLMConfig
 from paperformer.configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from paperformer.modeling import loss as loss_module
 from paperformer.modeling.dropout import Dropout
+from paperformer.modeling.modeling_lm import PaperformerForCausalLM
 from paperformer.modeling.modeling_seq2seq import PaperformerForConditionalGeneration
+from paperformer.training import cpu_attention
 from paperformer.training.allocator import keep_large_buffers
 from paperformer.training.cpu_attention import SDPA_FLOAT32
 from paperformer.training.data.batching import Batch, pad, token_budget_batches
@@ -56,12 +62,18 @@ class Size:
     intermediate_size: int = 512
     heads: int = 4
     dropout: float = 0.1
+    lengths: Literal["log-normal", "equal"] = "log-normal"
+    language_model: bool = False
+    steps: int = 3  # a turn
 
     def __str__(self) -> str:
+        layers = f"{self.layers}" if self.language_model else f"{self.layers}+{self.layers}"
+        smoothing = "" if self.language_model else f", label smoothing {LABEL_SMOOTHING}"
+        length = f" in sequences of {self.typical_length}" if self.lengths == "equal" else ""
         return (
-            f"{self.layers}+{self.layers} layers, {self.hidden_size} wide, {self.intermediate_size} inner, "
-            f"{self.heads} heads, vocabulary {self.vocab_size:,}, {self.tokens_per_batch:,} tokens a batch, "
-            f"dropout {self.dropout}, label smoothing {LABEL_SMOOTHING}"
+            f"{layers} layers, {self.hidden_size} wide, {self.intermediate_size} inner, {self.heads} heads, "
+            f"vocabulary {self.vocab_size:,}, {self.tokens_per_batch:,} tokens a batch{length}, "
+            f"dropout {self.dropout}{smoothing}"
         )
 
 
@@ -69,6 +81,30 @@ SIZES = {
     "translation": Size(layers=4, vocab_size=9_700, tokens_per_batch=4096, typical_length=20),
     "quickstart": Size(layers=2, vocab_size=1_200, tokens_per_batch=1024, typical_length=10),
 }
+EQUAL_LENGTH_SIZES = {
+    "transformer-base": Size(
+        layers=6,
+        vocab_size=8_000,
+        tokens_per_batch=1024,
+        typical_length=32,
+        hidden_size=512,
+        intermediate_size=2048,
+        heads=8,
+        lengths="equal",
+        steps=2,
+    ),
+    "characters": Size(  # nanoGPT's Shakespeare on a processor, as its README has it
+        layers=4,
+        vocab_size=65,
+        tokens_per_batch=12 * 64,
+        typical_length=64,
+        dropout=0.0,
+        lengths="equal",
+        language_model=True,
+        steps=30,
+    ),
+}
+ALL_SIZES = SIZES | EQUAL_LENGTH_SIZES
 
 
 @dataclass(frozen=True)
@@ -76,16 +112,17 @@ class Row:
     """One way to train. Whatever is switched off is replaced by what one would write without this package."""
 
     title: str
-    marian: bool = False
+    peer: bool = False
     bf16: bool = False
     chunked_loss: bool = True
     fast_dropout: bool = True
+    short_attention: bool = True
     allocator: bool = True
 
 
-ROWS = [
-    Row("MarianMTModel, eager, float32", marian=True, allocator=False),
-    Row("MarianMTModel with our allocator setting", marian=True),
+TRANSLATION_ROWS = [
+    Row("MarianMTModel, eager, float32", peer=True, allocator=False),
+    Row("MarianMTModel with our allocator setting", peer=True),
     Row("paperformer, float32"),
     Row("— without the chunked loss", chunked_loss=False),
     Row("— without the fast dropout", fast_dropout=False),
@@ -93,6 +130,25 @@ ROWS = [
     Row("— without all three", chunked_loss=False, fast_dropout=False, allocator=False),
     Row("paperformer, bfloat16 autocast", bf16=True),
 ]
+ROWS = {
+    "translation": TRANSLATION_ROWS,
+    "quickstart": TRANSLATION_ROWS,
+    "transformer-base": [
+        Row("MarianMTModel, eager, bfloat16 autocast", peer=True, bf16=True, allocator=False),
+        Row("MarianMTModel with our allocator setting", peer=True, bf16=True),
+        Row("paperformer, bfloat16 autocast", bf16=True),
+        Row("— without attention for short sequences", bf16=True, short_attention=False),
+        Row("— without the chunked loss", bf16=True, chunked_loss=False),
+        Row("— without the fast dropout", bf16=True, fast_dropout=False),
+        Row("— without the allocator setting", bf16=True, allocator=False),
+    ],
+    "characters": [
+        Row("nanoGPT, eager, float32", peer=True, allocator=False),
+        Row("nanoGPT with our allocator setting", peer=True),
+        Row("paperformer, float32"),
+        Row("— without the allocator setting", allocator=False),
+    ],
+}
 
 Figures = dict[str, dict[str, list[float]]]  # row title -> speed and peak -> a number a round
 
@@ -101,9 +157,14 @@ def make_batches(size: Size, count: int) -> list[Batch]:
     """Random sentence pairs with the spread of lengths that real corpora have, bucketed by length.
 
     Lengths are log-normal and a pair's two sides differ by up to a fifth. What the tokens are does not matter for
-    speed. Both models get the same tensors, with as little padding as the package's own batching leaves.
+    speed. Both models get the same tensors, with as little padding as the package's own batching leaves. Sequences of
+    equal length have none, and for a language model the labels are the next tokens.
     """
     rng = random.Random(0)
+    if size.lengths == "equal":
+        generator = torch.Generator().manual_seed(0)
+        rows = size.tokens_per_batch // size.typical_length
+        return [equal_lengths(size, rows, generator) for _ in range(count)]
     lengths = []
     for _ in range(20_000):
         source = min(100, max(3, round(rng.lognormvariate(math.log(size.typical_length), 0.5))))
@@ -119,6 +180,15 @@ def make_batches(size: Size, count: int) -> list[Batch]:
         labels = pad([sentence(lengths[i][1]) for i in group], -100)
         batches.append({"input_ids": source, "attention_mask": (source != 0).long(), "labels": labels})
     return batches
+
+
+def equal_lengths(size: Size, rows: int, generator: torch.Generator) -> Batch:
+    shape = (2, rows, size.typical_length + 1)
+    sources, targets = torch.randint(4, size.vocab_size, shape, generator=generator)
+    if size.language_model:
+        return {"input_ids": sources[:, :-1].contiguous(), "labels": sources[:, 1:].contiguous()}
+    source = sources[:, 1:].contiguous()
+    return {"input_ids": source, "attention_mask": torch.ones_like(source), "labels": targets[:, 1:].contiguous()}
 
 
 def build_marian(size: Size) -> MarianMTModel:
@@ -142,6 +212,48 @@ def build_marian(size: Size) -> MarianMTModel:
             eos_token_id=2,
             decoder_start_token_id=0,
             forced_eos_token_id=None,
+        )
+    )
+
+
+def build_nanogpt(size: Size, checkout: Path) -> nn.Module:
+    """`GPT` of the checkout, without biases, as its training script has it by default."""
+    specification = importlib.util.spec_from_file_location("nanogpt", checkout / "model.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules["nanogpt"] = module  # its dataclass looks itself up there
+    specification.loader.exec_module(module)
+    config = module.GPTConfig(
+        block_size=size.typical_length,
+        vocab_size=size.vocab_size,
+        n_layer=size.layers,
+        n_head=size.heads,
+        n_embd=size.hidden_size,
+        dropout=size.dropout,
+        bias=False,
+    )
+    return module.GPT(config)
+
+
+def build_language_model(size: Size) -> PaperformerForCausalLM:
+    """nanoGPT's architecture: GPT-2's without biases, with the exact GELU."""
+    return PaperformerForCausalLM(
+        PaperformerLMConfig(
+            vocab_size=size.vocab_size,
+            hidden_size=size.hidden_size,
+            num_hidden_layers=size.layers,
+            num_attention_heads=size.heads,
+            intermediate_size=size.intermediate_size,
+            hidden_act="gelu",
+            gated_mlp=False,
+            use_bias=False,
+            norm_type="layernorm",
+            position_embedding_type="learned",
+            max_position_embeddings=size.typical_length,
+            dropout=size.dropout,
+            attention_dropout=size.dropout,
+            use_cache=False,
         )
     )
 
@@ -176,6 +288,14 @@ def paperformer_loss(model: PaperformerForConditionalGeneration, batch: Batch) -
     return model(**batch).loss
 
 
+def nanogpt_loss(model: nn.Module, batch: Batch) -> Tensor:
+    return model(batch["input_ids"], batch["labels"])[1]
+
+
+def language_model_loss(model: PaperformerForCausalLM, batch: Batch) -> Tensor:
+    return model(input_ids=batch["input_ids"], shift_labels=batch["labels"]).loss
+
+
 def full_logits_loss(
     hidden_states: Tensor, weight: Tensor, labels: Tensor, *, label_smoothing: float, **_: Any
 ) -> Tensor:
@@ -183,7 +303,26 @@ def full_logits_loss(
     return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), label_smoothing=label_smoothing)
 
 
-def train(row: Row, size: Size, batches: list[Batch]) -> Iterator[tuple[int, float]]:
+def build(row: Row, size: Size, nanogpt: Path | None) -> tuple[nn.Module, Callable[..., Tensor], torch.optim.Optimizer]:
+    """A row's model, how its loss is computed, and its optimizer: the peer's own where the peer brings one."""
+    if not size.language_model:
+        model = build_marian(size) if row.peer else build_paperformer(size)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
+        return model, marian_loss if row.peer else paperformer_loss, optimizer
+    if row.peer:
+        assert nanogpt is not None
+        with redirect_stdout(sys.stderr):  # it prints; standard output is for figures
+            model = build_nanogpt(size, nanogpt)
+            return model, nanogpt_loss, model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu")
+    model = build_language_model(size)
+    groups = [
+        {"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": 0.1},
+        {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return model, language_model_loss, torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99), fused=True)
+
+
+def train(row: Row, size: Size, batches: list[Batch], nanogpt: Path | None = None) -> Iterator[tuple[int, float]]:
     """Trains without end; yields the number of real target tokens and the seconds of each step."""
     if row.allocator:
         keep_large_buffers()
@@ -191,12 +330,12 @@ def train(row: Row, size: Size, batches: list[Batch]) -> Iterator[tuple[int, flo
         loss_module.linear_cross_entropy = full_logits_loss
     if not row.fast_dropout:
         Dropout.forward = nn.Dropout.forward
+    if not row.short_attention:
+        cpu_attention.MAX_SCORES = 0
     torch.manual_seed(0)
-    model: PreTrainedModel = build_marian(size) if row.marian else build_paperformer(size)
-    if row.bf16:
+    model, compute_loss, optimizer = build(row, size, nanogpt)
+    if row.bf16 and not row.peer:
         model.set_attn_implementation(SDPA_FLOAT32)  # as the training engine does
-    compute_loss: Callable[..., Tensor] = marian_loss if row.marian else paperformer_loss
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
     model.train()
     while True:
         for batch in batches:
@@ -213,26 +352,35 @@ def train(row: Row, size: Size, batches: list[Batch]) -> Iterator[tuple[int, flo
 def work(row: Row, size: Size, options: argparse.Namespace) -> None:
     """The process of one row: for each line on standard input, one round; its figures go to standard output."""
     torch.set_num_threads(options.threads)
-    steps = train(row, size, make_batches(size, 50))
+    steps = train(row, size, make_batches(size, 50), options.nanogpt)
     for _ in sys.stdin:
-        tokens, seconds = zip(*(next(steps) for _ in range(options.steps)), strict=True)
+        tokens, seconds = zip(*(next(steps) for _ in range(options.steps or size.steps)), strict=True)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(json.dumps({"speed": sum(tokens) / sum(seconds), "peak": peak}), flush=True)
 
 
+def measured_rows(size_name: str, options: argparse.Namespace) -> list[Row]:
+    """The rows of a size, without nanoGPT's where there is no checkout of it."""
+    without_peer = ALL_SIZES[size_name].language_model and options.nanogpt is None
+    return [row for row in ROWS[size_name] if not (row.peer and without_peer)]
+
+
 def measure(size_name: str, options: argparse.Namespace) -> Figures:
     """Lets the rows take turns. The first round warms up and is not counted."""
-    arguments = [f"--size={size_name}", f"--steps={options.steps}", f"--threads={options.threads}"]
+    arguments = [f"--size={size_name}", f"--threads={options.threads}"]
+    arguments += [f"--steps={options.steps}"] if options.steps else []
+    arguments += [f"--nanogpt={options.nanogpt}"] if options.nanogpt else []
+    rows = measured_rows(size_name, options)
     workers = {
         row.title: subprocess.Popen(
-            [sys.executable, __file__, *arguments, f"--worker={index}"],
+            [sys.executable, __file__, *arguments, f"--worker={ROWS[size_name].index(row)}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        for index, row in enumerate(ROWS)
+        for row in rows
     }
-    figures: Figures = {row.title: {"speed": [], "peak": []} for row in ROWS}
+    figures: Figures = {row.title: {"speed": [], "peak": []} for row in rows}
     try:
         for turn in range(options.rounds + 1):
             for title, worker in workers.items():
@@ -253,9 +401,17 @@ def measure(size_name: str, options: argparse.Namespace) -> Figures:
     return figures
 
 
-def describe_parameters(size: Size) -> str:
+def describe_parameters(size: Size, nanogpt: Path | None) -> str:
     counts = []
-    for model in (build_marian(size), build_paperformer(size)):
+    models: list[nn.Module] = []
+    # Without memory: a process that is started later inherits this one's peak.
+    with torch.device("meta"), redirect_stdout(sys.stderr):
+        if not size.language_model:
+            models += [build_marian(size), build_paperformer(size)]
+        else:
+            models += [build_nanogpt(size, nanogpt)] if nanogpt else []
+            models.append(build_language_model(size))
+    for model in models:
         positions = sum(p.numel() for name, p in model.named_parameters() if "embed_positions" in name)
         count = sum(p.numel() for p in model.parameters()) - positions
         fixed = f" and {positions:,} of fixed positions" if positions else ""
@@ -270,18 +426,22 @@ def processor() -> str:
     return names[0] if names else platform.processor()
 
 
-def report(size_name: str, figures: Figures) -> str:
+def report(size_name: str, figures: Figures, options: argparse.Namespace) -> str:
     """One size's results as Markdown."""
-    size = SIZES[size_name]
+    size = ALL_SIZES[size_name]
     lines = [
         f"## {size_name.capitalize()} size",
         "",
-        f"{size}. Parameters: {describe_parameters(size)}.",
+        f"{size}. Parameters: {describe_parameters(size, options.nanogpt)}.",
         "",
+    ]
+    if len(figures) < len(ROWS[size_name]):
+        lines += ["nanoGPT is left out: `--nanogpt PATH` was not given, a checkout of its repository.", ""]
+    lines += [
         "| | target tokens/s: median (lowest to highest round) | ratio | peak memory |",
         "|---|---|---|---|",
     ]
-    base = statistics.median(figures[ROWS[0].title]["speed"])
+    base = statistics.median(next(iter(figures.values()))["speed"])
     for title, figure in figures.items():
         speed = statistics.median(figure["speed"])
         spread = f"{min(figure['speed']):,.0f} to {max(figure['speed']):,.0f}"
@@ -290,16 +450,18 @@ def report(size_name: str, figures: Figures) -> str:
 
 
 def header(options: argparse.Namespace) -> str:
-    command = shlex.join(["python", "benchmarks/training_speed.py", *sys.argv[1:]])
+    arguments = ["PATH" if argument == str(options.nanogpt) else argument for argument in sys.argv[1:]]
+    command = shlex.join(["python", "benchmarks/training_speed.py", *arguments])
     versions = ", ".join(f"{name} {version(name)}" for name in ("paperformer", "torch", "transformers"))
     return f"""# Training speed
 
-The same batches go through each row in turn: {options.rounds} rounds of {options.steps} steps, after one round that is
-not counted. `MarianMTModel` is trained as transformers' Trainer does it, with the Trainer's label smoothing. All rows
-have SDPA attention, the fused AdamW and gradient clipping. A row with a dash is paperformer in float32 with a feature
-switched off; the chunked loss and the allocator setting both avoid taking large new buffers, so either makes up for
-most of the other. Tokens are real target tokens, without padding. Memory is the peak of the process, some 400 MB of
-which are Python, torch and transformers.
+The same batches go through each row in turn: {options.rounds} rounds of a few steps, after one round that is not
+counted. A step is forward, backward, clipping and AdamW. `MarianMTModel` is trained as transformers' Trainer does it,
+with the Trainer's label smoothing, nanoGPT with its own optimizer; all others have the fused AdamW, and attention is
+torch's SDPA unless a row says otherwise. A row with a dash is paperformer with a feature switched off; the chunked loss
+and the allocator setting both avoid taking large new buffers, so either makes up for most of the other. Tokens are real
+target tokens, without padding. Memory is the peak of the process, some 400 MB of which are Python, torch and
+transformers.
 
 - Command: `{command}`
 - Date: {datetime.now(UTC):%Y-%m-%d}
@@ -310,9 +472,10 @@ which are Python, torch and transformers.
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=SIZES, action="append", help="what to measure; default: every size")
+    parser.add_argument("--size", choices=ALL_SIZES, action="append", help="what to measure; default: every size")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each row (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=3, help="training steps a turn (default: %(default)s)")
+    parser.add_argument("--steps", type=int, help="training steps a turn; default: by size, 2 to 30")
+    parser.add_argument("--nanogpt", type=Path, metavar="PATH", help="a checkout of nanoGPT, to measure beside it")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="default: %(default)s")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -321,11 +484,11 @@ def parse_options() -> argparse.Namespace:
 def main() -> None:
     options = parse_options()
     if options.worker is not None:
-        work(ROWS[options.worker], SIZES[options.size[0]], options)
+        work(ROWS[options.size[0]][options.worker], ALL_SIZES[options.size[0]], options)
         return
     sections = [header(options)]
-    for size_name in options.size or SIZES:
-        sections.append(report(size_name, measure(size_name, options)))
+    for size_name in options.size or ALL_SIZES:
+        sections.append(report(size_name, measure(size_name, options), options))
         print(sections[-1])
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text("\n".join(sections), encoding="utf-8")

@@ -3,7 +3,7 @@
     step-N/model.safetensors    weights, whole, by the names of the model
            ema.safetensors      their moving average, if one is kept
            optimizer.pt         states of the optimizers by the names of the parameters
-           random.pt            states of the random number generators of each process
+           random.pt            states of the random number generators of each data rank
            state.json           step, scores, position in the data, loss guard, loss scale
            manifest.json        size and XXH3 hash of each file, written last
 
@@ -37,6 +37,7 @@ from transformers import PreTrainedModel
 from ..input_error import InputError
 from ..progress import say
 from ..run_folder import RunFolder
+from .sharding import Layout
 
 WEIGHTS, AVERAGE, OPTIMIZER, RANDOM, STATE, MANIFEST = (
     "model.safetensors",
@@ -56,7 +57,7 @@ class Snapshot:
     average: dict[str, torch.Tensor] | None
     optimizer: dict[str, Any]
     random: list[dict[str, Any]]
-    """Of each process."""
+    """Of each process, or group of processes, that takes batches of its own."""
 
     state: dict[str, Any]
     """What fits into JSON."""
@@ -114,8 +115,8 @@ def scatter_optimizers(
             group.update(values)
 
 
-def random_states(accelerator: Accelerator) -> list[dict[str, Any]]:
-    """States of the random number generators of every process. All processes have to call it."""
+def random_states(accelerator: Accelerator, layout: Layout) -> list[dict[str, Any]]:
+    """States of the random number generators by `data_rank`. All processes have to call it."""
     numpy_state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 - whatever draws from it, a task of the user's too
     own: dict[str, Any] = {
         "python": random.getstate(),
@@ -125,20 +126,22 @@ def random_states(accelerator: Accelerator) -> list[dict[str, Any]]:
     if accelerator.device.type == "cuda":
         own["cuda"] = torch.cuda.get_rng_state(accelerator.device)
     gathered: list[dict[str, Any]] = gather_object([own]) if accelerator.num_processes > 1 else [own]
-    return gathered
+    return gathered[:: layout.tensor_parallel]
 
 
-def restore_random_states(states: Sequence[dict[str, Any]], accelerator: Accelerator, seed: int) -> None:
-    """Restores this process's generators; a process that was not there before is seeded anew.
+def restore_random_states(
+    states: Sequence[dict[str, Any]], accelerator: Accelerator, layout: Layout, seed: int
+) -> None:
+    """Restores this process's generators; those of a data rank that was not there before are seeded anew.
 
     Args:
         states: as `random_states` gave them, on every process.
         seed: different for each step, so that a new process does not repeat itself.
     """
-    if accelerator.process_index >= len(states):
-        torch.manual_seed(seed + accelerator.process_index)
+    if layout.data_rank >= len(states):
+        torch.manual_seed(seed + layout.data_rank)
         return
-    own = states[accelerator.process_index]
+    own = states[layout.data_rank]
     version, internal, gauss = own["python"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, *rest = own["numpy"]

@@ -58,8 +58,9 @@ class TrainingDisplay:
 
     def go_back(self, step: int) -> None:
         """Sets the count back to an earlier step: the steps since then are to be done again."""
-        self._bar.initial = min(self._bar.initial, step)
-        self._bar.update(step - self._bar.n)
+        if not self._bar.disable:  # on other processes than the first it has no `initial`
+            self._bar.initial = min(self._bar.initial, step)
+            self._bar.update(step - self._bar.n)
 
     def figures(self, record: Mapping[str, Any]) -> None:
         """Takes up a record of metrics.jsonl; those that have neither training figures nor scores change nothing.

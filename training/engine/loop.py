@@ -53,7 +53,7 @@ from .r_drop import r_drop_loss
 from .recorder import Recorder, describe
 from .schedules import learning_rate
 from .selection import choose_weights, validations_without_improvement, wanted
-from .sharding import distribute, gradient_exchange, is_sharded
+from .sharding import Layout, distribute, gradient_exchange
 from .stop_request import StopRequest, TrainingStopped
 from .task import Task
 from .utilisation import EnergyMeter, StepFlops, peak_flops_of
@@ -82,7 +82,7 @@ class StepTotals:
     padding: float
     flops: float
     stops: float
-    """How many processes have been asked to stop."""
+    """More than 0 if a process has been asked to stop."""
 
 
 def fit(task: Task, recipe: Recipe[Any], folder: RunFolder, accelerator: Accelerator) -> FittedModel:
@@ -115,31 +115,30 @@ class Trainer:
 
     def __init__(self, task: Task, recipe: Recipe[Any], folder: RunFolder, accelerator: Accelerator):
         self.task, self.recipe, self.folder, self.accelerator = task, recipe, folder, accelerator
+        layout = self.layout = Layout.of(accelerator)
         options = self.options = recipe.optimization
         set_seed(recipe.run.seed)
         plain = task.build_model()
         if accelerator.is_main_process:
             folder.save_config(plain)
         plain.config.use_cache = False
-        self.config: Any = plain.config
+        self.config = plain.config
         self.precision = Precision(options.mixed_precision, accelerator.device)
         self.precision.prepare(plain)
         if options.gradient_checkpointing:
             recompute_activations(plain)
         if options.compile:
             compile_blocks(plain)
-        self.model = distribute(plain, accelerator)
+        self.model = distribute(plain, layout, accelerator)
         self.plain: PreTrainedModel = accelerator.unwrap_model(self.model)
-        if accelerator.process_index > 0:  # every process drops other units
-            torch.manual_seed(recipe.run.seed + accelerator.process_index)
+        if layout.data_rank > 0:  # other batches, other units dropped
+            torch.manual_seed(recipe.run.seed + layout.data_rank)
         self.optimizers = build_optimizers(self.plain, options)
         self.average = ExponentialMovingAverage(self.plain, options.ema_decay) if options.ema_decay > 0 else None
-        self.stream = BatchStream(
-            task.pools, task.collate, accelerator.process_index, accelerator.num_processes, recipe.data.workers
-        )
+        self.stream = BatchStream(task.pools, task.collate, layout.data_rank, layout.data_size, recipe.data.workers)
         self.guard = LossGuard(recipe.guard)
         self.progress = ProgressState()
-        self.flops_of = StepFlops(self.config)
+        self.flops_of = StepFlops(self.config)  # type: ignore[arg-type]  # it is of one of the families
         self.parts = 1
         if recipe.run.resume:
             self._resume()
@@ -227,7 +226,7 @@ class Trainer:
         totals = self._totals(step_batches)
         self.stops = totals.stops
         # Sharded weights are gathered by all processes at once, so that all need the same number of parts.
-        parts = partial(split_batch, parts=self.parts, fill_up=is_sharded(self.accelerator))
+        parts = partial(split_batch, parts=self.parts, fill_up=self.layout.is_sharded)
         micro_batches = [part for batch in step_batches for part in parts(batch)]
         loss = self._backward(micro_batches, totals.labels)
         self.precision.unscale(self.optimizers)
@@ -272,11 +271,11 @@ class Trainer:
         if self.accelerator.num_processes == 1:
             return StepTotals(*map(float, own))
         shared = torch.tensor(own, dtype=torch.float64, device=self.accelerator.device)
-        return StepTotals(*self.accelerator.reduce(shared, "sum").tolist())
+        return StepTotals(*self.layout.sum(shared).tolist())
 
     def _backward(self, batches: list[Batch], labels: float) -> float:
         """Adds up the gradients of a step; returns its mean loss over the labels of all batches and processes."""
-        device, processes = self.accelerator.device, self.accelerator.num_processes
+        device = self.accelerator.device
         count = torch.tensor(labels, dtype=torch.float32, device=device)
         total = torch.zeros((), device=device)
         for index, batch in enumerate(batches):
@@ -285,11 +284,9 @@ class Trainer:
                 with self.precision.autocast():
                     loss = self._loss(batch, count)
                 # Processes average their gradients; the sum is wanted.
-                self.precision.backward(loss * processes)
+                self.precision.backward(loss * self.layout.data_size)
             total += loss.detach()
-        if processes > 1:
-            total = self.accelerator.reduce(total, "sum")
-        return float(total)
+        return float(self.layout.sum(total))
 
     def _loss(self, batch: Batch, labels: torch.Tensor) -> torch.Tensor:
         """The sum of the losses of a batch, divided by the labels of the whole step: sums are divided once."""
@@ -320,7 +317,7 @@ class Trainer:
 
     def _try_longest_batch(self) -> int:
         """Runs the longest batch forward and backward, and returns how many parts batches are cut into."""
-        generators = random_states(self.accelerator)
+        generators = random_states(self.accelerator, self.layout)
         batch = self.task.longest_batch()
         is_shifted = self.config.is_encoder_decoder
 
@@ -333,7 +330,7 @@ class Trainer:
 
         later = optimizer_state_bytes(self.optimizers)
         parts = dry_run(step, batch, self.options, self.accelerator.device, later)
-        restore_random_states(generators, self.accelerator, 0)
+        restore_random_states(generators, self.accelerator, self.layout, 0)
         return parts
 
     # --- between steps ---
@@ -359,7 +356,7 @@ class Trainer:
 
     def _whole_model(self) -> PreTrainedModel:
         """The model with all its weights on this process; where they are sharded, a copy in the first process."""
-        if not is_sharded(self.accelerator):
+        if self.layout.is_whole:
             return self.plain
         weights = gather_weights(self.plain)
         if not self.accelerator.is_main_process:
@@ -380,7 +377,7 @@ class Trainer:
             weights=gather_weights(self.plain),
             average=average,
             optimizer=gather_optimizers(self.plain, self.optimizers),
-            random=random_states(self.accelerator),
+            random=random_states(self.accelerator, self.layout),
             state={
                 "progress": self.progress.state_dict(),
                 "stream": self.stream.state_dict(),
@@ -445,6 +442,7 @@ class Trainer:
             raise InputError(f"the checkpoint in {self.folder.path} is of another model: {reason}") from error
         self.progress.load_state_dict(state["progress"])
         self.precision.load_state_dict(state["precision"])
-        restore_random_states(snapshot.random, accelerator, self.recipe.run.seed + 1000 * self.progress.step)
+        seed = self.recipe.run.seed + 1000 * self.progress.step
+        restore_random_states(snapshot.random, accelerator, self.layout, seed)
         if accelerator.is_main_process:
             self.folder.forget_after(self.progress.step)

@@ -49,7 +49,7 @@ def build_optimizers(model: nn.Module, options: Optimization) -> list[torch.opti
         if any(isinstance(p, DTensor) for p in parameters):  # of which torch takes no norms in place
             raise InputError(
                 "optimization.optimizer is adafactor, which cannot train weights that are sharded over processes; "
-                "with FSDP it must be adamw, adam or muon"
+                "with FSDP and with tensor parallelism it must be adamw, adam or muon"
             )
         return [torch.optim.Adafactor(groups(parameters), lr=0.0)]
     matrices = _linear_weights(block for block in model.modules() if isinstance(block, TransformerBlock))

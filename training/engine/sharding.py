@@ -1,56 +1,206 @@
-"""How the model lies on the processes of a run: whole on one, whole on each (DDP), or in parts (FSDP2).
+"""How the model and the data lie on the processes of a run.
 
-Which it is says the launcher: `accelerate launch` sets ACCELERATE_USE_FSDP from its configuration file. Accelerate
-itself shards on accelerators only; `fully_shard` of torch is called here, so that the same code runs, and is proven, on
-processors as well.
+    whole            all weights on each process, which takes batches of its own (DDP)
+    sharded          weights, gradients and optimizer states in parts, gathered when a block computes (FSDP2)
+    tensor parallel  the matrices of each block in parts that stay where they are, on batches that all of them see
+    both             the last two, on a mesh of processes: sharded one way, tensor parallel the other
+
+Which it is says the launcher: `accelerate launch` sets ACCELERATE_USE_FSDP and PARALLELISM_CONFIG_TP_SIZE from its
+configuration file. Accelerate itself shards on accelerators only; torch's own functions are called here, so that the
+same code runs, and is proven, on processors as well.
 """
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from accelerate import Accelerator
-from torch.distributed.device_mesh import init_device_mesh
+from accelerate import Accelerator, PartialState
+from accelerate.utils import reduce
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from transformers import PreTrainedModel
 
+from ...modeling.attention import MultiHeadAttention
 from ...modeling.blocks import TransformerBlock
+from ..input_error import InputError
 
 
-def is_sharded(accelerator: Accelerator) -> bool:
-    """Whether the launcher asks for parameters, gradients and optimizer states in parts (Rajbhandari et al. 2019,
-    arXiv 1910.02054; Zhao et al. 2023, arXiv 2304.11277).
+@dataclass(frozen=True)
+class Layout:
+    """Which part of the model and of the data a process has."""
+
+    process_index: int
+    num_processes: int
+
+    is_sharded: bool = False
+    """Whether parameters, gradients and optimizer states are in parts (Rajbhandari et al. 2019, arXiv 1910.02054; Zhao
+    et al. 2023, arXiv 2304.11277)."""
+
+    tensor_parallel: int = 1
+    """How many processes, with neighbouring indices, compute each block together (Shoeybi et al. 2019, arXiv
+    1909.08053)."""
+
+    @classmethod
+    def of(cls, processes: Accelerator | PartialState) -> "Layout":
+        """What the launcher asks for.
+
+        Raises:
+            InputError: if that does not fit the number of processes.
+        """
+        number = processes.num_processes
+        is_sharded = number > 1 and os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+        tensor_parallel = int(os.environ.get("PARALLELISM_CONFIG_TP_SIZE", "1")) if number > 1 else 1
+        if number % tensor_parallel != 0 or (1 < tensor_parallel < number and not is_sharded):
+            raise InputError(
+                f"parallelism_config_tp_size is {tensor_parallel} on {number} processes; it must be their number, or "
+                "with distributed_type FSDP divide it"
+            )
+        return cls(processes.process_index, number, is_sharded, tensor_parallel)
+
+    @property
+    def data_size(self) -> int:
+        """How many processes, or groups of them, take batches of their own."""
+        return self.num_processes // self.tensor_parallel
+
+    @property
+    def data_rank(self) -> int:
+        """Which of them this is. Processes of the same rank draw the same random numbers."""
+        return self.process_index // self.tensor_parallel
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each process has all weights."""
+        return not self.is_sharded and self.tensor_parallel == 1
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum of what each process has counted in its batches; those that several have seen count once."""
+        total: torch.Tensor = reduce(values, "sum") if self.num_processes > 1 else values
+        return total / self.tensor_parallel
+
+
+def distribute(model: PreTrainedModel, layout: Layout, accelerator: Accelerator) -> nn.Module:
+    """Puts a model, the same on every process, on the device, for the gradients of all batches to be averaged.
+
+    Optimizers must be built from the parameters afterwards.
+
+    Raises:
+        InputError: if the model's blocks cannot be split as the layout says.
     """
-    return accelerator.num_processes > 1 and os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
-
-
-def distribute(model: PreTrainedModel, accelerator: Accelerator) -> torch.nn.Module:
-    """Puts a model, the same on every process, on the device, for the gradients of all processes to be averaged.
-
-    With FSDP2 each block is a unit whose parameters are gathered when it computes. Optimizers must be built from the
-    parameters afterwards.
-    """
-    if not is_sharded(accelerator):
-        prepared: torch.nn.Module = accelerator.prepare_model(model)
+    if layout.is_whole:
+        prepared: nn.Module = accelerator.prepare_model(model)
         return prepared
     model.to(accelerator.device)
-    mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
-    for module in model.modules():
-        if isinstance(module, TransformerBlock):
-            fully_shard(module, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    shape = (layout.data_size, layout.tensor_parallel)
+    mesh = init_device_mesh(accelerator.device.type, shape, mesh_dim_names=("data", "tensor"))
+    if layout.tensor_parallel > 1:
+        split_blocks(model, mesh["tensor"])
+    if layout.is_sharded:
+        mesh._flatten("all")  # so that norms are summed over both ways at once, to the same bit on every process
+        for module in model.modules():
+            if isinstance(module, TransformerBlock):
+                fully_shard(module, mesh=mesh["data"])
+        fully_shard(model, mesh=mesh["data"])
     return model
 
 
 @contextmanager
-def gradient_exchange(model: torch.nn.Module, *, enabled: bool) -> Iterator[None]:
+def gradient_exchange(model: nn.Module, *, enabled: bool) -> Iterator[None]:
     """A context whose backward passes add to the gradients of this process, and exchange them only if `enabled`."""
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(enabled)
         yield
-    elif enabled or not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+    elif enabled or not isinstance(model, nn.parallel.DistributedDataParallel):
         yield
     else:
         with model.no_sync():
             yield
+
+
+def split_blocks(model: PreTrainedModel, mesh: DeviceMesh) -> None:
+    """Splits the matrices of the blocks over the processes of a mesh, by the plan of the model's configuration.
+
+    All that is not in the plan (embeddings, norms, the output layer) is whole on every process, and computed by each.
+    Parameters become DTensors, those that are whole as well, since optimizers do not take DTensors and tensors
+    together; activations stay plain tensors.
+
+    Raises:
+        InputError: if the model cannot be split among so many.
+    """
+    _check_splits(model, mesh.size())
+    styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
+    config: Any = model.config
+    plan = {f"{model.base_model_prefix}.{name}": styles[style]() for name, style in config.base_model_tp_plan.items()}
+    parallelize_module(model, mesh, plan)
+    norms_of_heads = {
+        norm
+        for attention in model.modules()
+        if isinstance(attention, MultiHeadAttention)
+        for norm in (attention.q_norm, attention.k_norm)
+    }
+    whole: dict[nn.Parameter, nn.Parameter] = {}  # a tied one once
+    for module in model.modules():
+        own = {name: p for name, p in module.named_parameters(recurse=False) if not isinstance(p, DTensor)}
+        for name, p in own.items():
+            if p not in whole:
+                whole[p] = nn.Parameter(distribute_tensor(p.detach(), mesh, [Replicate()]), p.requires_grad)
+            module.register_parameter(name, whole[p])
+        if own:
+            # The loss takes the output layer's weight without calling the layer.
+            caller = model if module is model.get_output_embeddings() else module
+            _compute_locally(module, caller, sum_gradients=module in norms_of_heads)
+
+
+def _check_splits(model: PreTrainedModel, number: int) -> None:
+    """Raises InputError if the blocks cannot be split among so many processes."""
+    config: Any = model.config
+    for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
+        if getattr(config, name) % number != 0:
+            raise InputError(
+                f"model.{name} is {getattr(config, name)}; with tensor parallelism it must be a multiple of its "
+                f"{number} processes"
+            )
+    if config.base_model_tp_plan is None:
+        raise InputError(
+            f"model.position_embedding_type is {config.position_embedding_type}, a bias for all heads together; with "
+            "tensor parallelism it must be sinusoidal, learned, rope or none"
+        )
+    for name in ("attention_dropout", "activation_dropout"):
+        if getattr(config, name) > 0:
+            raise InputError(
+                f"model.{name} is {getattr(config, name)}; with tensor parallelism it must be 0, because processes "
+                "would draw the same for their different heads and units (model.dropout may be what it is)"
+            )
+    if any(module._compiled_call_impl is not None for module in model.modules()):
+        raise InputError(
+            "optimization.compile is true; with tensor parallelism it must be false, because torch.compile cannot do "
+            "both with batches of any length"
+        )
+
+
+def _compute_locally(module: nn.Module, caller: nn.Module, *, sum_gradients: bool) -> None:
+    """Lets a module compute with plain tensors of its parameters, which are DTensors and whole on each process.
+
+    Args:
+        module: has the parameters.
+        caller: during whose forward pass they are plain; the module itself, or one around it.
+        sum_gradients: whether each process has its part of the gradient, as it computes other heads, or all of it.
+    """
+    parameters: list[dict[str, nn.Parameter | None]] = []
+    gradients = [Partial() if sum_gradients else Replicate()]
+
+    def unwrap(*_: Any) -> None:
+        parameters.append(dict(module._parameters))
+        for name, p in module.named_parameters(recurse=False):
+            module._parameters[name] = p.full_tensor(grad_placements=gradients)  # type: ignore[attr-defined]
+
+    def put_back(*_: Any) -> None:
+        module._parameters.update(parameters.pop())
+
+    caller.register_forward_pre_hook(unwrap)
+    caller.register_forward_hook(put_back, always_call=True)

@@ -1,8 +1,11 @@
-"""Two processes compute what one computes: with whole weights on each (DDP) and with sharded ones (FSDP2)."""
+"""Two processes compute what one computes: with whole weights on each (DDP), with sharded ones (FSDP2), and with blocks
+that they compute together (tensor parallelism).
+"""
 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,7 +22,7 @@ from paperformer.training.engine import recorder
 from ..conftest import PAIRS, TINY, command_line
 from . import two_processes
 
-LAYOUTS = {"whole": False, "sharded": True}
+BATCHES = {"whole": 1, "sharded": 1, "tensor": 2}  # a step of each process; one process alone takes 2
 LAST_STEP = 6
 
 Case = dict[str, Any]
@@ -28,9 +31,21 @@ Case = dict[str, Any]
 def launch(script: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    return subprocess.run(
-        [*launcher, *script], cwd=folder, env=environment, capture_output=True, text=True, timeout=250, check=False
-    )
+    with subprocess.Popen(
+        [*launcher, *script],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=250)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the processes that it has launched as well
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +56,13 @@ def case(tmp_path_factory: pytest.TempPathFactory, text_folder: Path, pairs_fold
         texts = [text for pair in PAIRS for text in pair]
         train_tokenizer(texts, 300, append_eos=append_eos).save_pretrained(folder / family)
     families = {
-        "lm": {"data.dataset": text_folder, "data.context_length": 16, "model.num_hidden_layers": 2},
+        "lm": {
+            "data.dataset": text_folder,
+            "data.context_length": 16,
+            "model.num_hidden_layers": 2,
+            "model.qk_norm": True,
+            "model.use_bias": True,
+        },
         "seq2seq": {
             "data.dataset": pairs_folder,
             "data.max_length": 40,
@@ -52,13 +73,14 @@ def case(tmp_path_factory: pytest.TempPathFactory, text_folder: Path, pairs_fold
         },
     }
 
-    def make(family: str, name: str, *, sharded: bool = False, disturbance: str | None = None, **options: Any) -> Case:
+    def make(family: str, name: str, *, layout: str = "whole", disturbance: str | None = None, **options: Any) -> Case:
         every = {
             "name": name,
             "output_dir": folder / "runs",
             "optimization.max_steps": LAST_STEP,
             "optimization.tokens_per_batch": 64,
-            "optimization.adam_epsilon": 1e-6,  # rounding of gradients that should be 0 must not become a step
+            "optimization.accumulation_steps": BATCHES[layout],
+            "optimization.adam_epsilon": 1e-5,  # rounding of gradients that should be 0 must not become a step
             "optimization.ema_decay": 0.5,
             "model.dropout": 0.0,
             "evaluation.every_steps": 3,
@@ -66,7 +88,7 @@ def case(tmp_path_factory: pytest.TempPathFactory, text_folder: Path, pairs_fold
         }
         changes = {option.replace("__", "."): value for option, value in options.items()}
         arguments = command_line(TINY | every | families[family] | changes)
-        found = {"family": family, "arguments": arguments, "tokenizer": str(folder / family), "sharded": sharded}
+        found = {"family": family, "arguments": arguments, "tokenizer": str(folder / family), "layout": layout}
         found |= {"folder": str(folder / "runs" / name)}
         return found | ({"disturbance": disturbance} if disturbance else {})
 
@@ -78,7 +100,8 @@ def results(case: Callable[..., Case], tmp_path_factory: pytest.TempPathFactory)
     """Folders of runs by name: each family on one process and, in both layouts, on two; and resumptions."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recorder, "LOG_EVERY", 1)
-        patch.setenv("ACCELERATE_USE_FSDP", "false")
+        for variable, value in two_processes.LAYOUTS["whole"].items():
+            patch.setenv(variable, value)
         cases: dict[str, Case] = {}
 
         def alone(name: str, made: Case) -> None:
@@ -90,17 +113,22 @@ def results(case: Callable[..., Case], tmp_path_factory: pytest.TempPathFactory)
         together: list[Case] = []
         for family in ("lm", "seq2seq"):
             alone(f"{family} alone", case(family, f"{family}-alone", optimization__accumulation_steps=2))
-            for layout, sharded in LAYOUTS.items():
+            for layout in BATCHES:
                 name = f"{family} {layout}"
-                cases[name] = case(family, f"{family}-{layout}", sharded=sharded)
+                cases[name] = case(family, f"{family}-{layout}", layout=layout)
                 together.append(cases[name])
         first_half = case("lm", "from-alone", optimization__accumulation_steps=2)
         alone("lm first half", first_half)
-        for layout, sharded in LAYOUTS.items():
+        for layout in BATCHES:
             name = f"lm alone, then {layout}"
-            cases[name] = case("lm", f"alone-then-{layout}", sharded=sharded, resume=True)
+            cases[name] = case("lm", f"alone-then-{layout}", layout=layout, resume=True)
             keep_first_half(Path(first_half["folder"]), Path(cases[name]["folder"]))
             together.append(cases[name])
+        for name, options in (("dropout", {}), ("dropout, resumed", {"resume": True})):
+            made = cases[name] = case("lm", name, layout="tensor", model__dropout=0.3, **options)
+            if options:
+                keep_first_half(Path(first_half["folder"]), Path(made["folder"]))
+            together.append(made)
         for what in ("stop", "poison"):
             options = {"guard__non_finite": "roll_back"} if what == "poison" else {}
             cases[what] = case("lm", what, disturbance=what, **options)
@@ -115,7 +143,7 @@ def results(case: Callable[..., Case], tmp_path_factory: pytest.TempPathFactory)
         ended = launch([two_processes.__file__, "cases.json"], folder)
         assert ended.returncode == 0, ended.stderr[-4000:]
 
-        for layout in LAYOUTS:
+        for layout in BATCHES:
             name = f"lm {layout}, then alone"
             made = case("lm", f"{layout}-then-alone", resume=True, optimization__accumulation_steps=2)
             keep_first_half(Path(cases[f"lm {layout}"]["folder"]), Path(made["folder"]))
@@ -145,9 +173,9 @@ def result(run: Path, rank: int = 0) -> dict[str, Any]:
     return found
 
 
-SAME = [(f"{family} {layout}", f"{family} alone") for family in ("lm", "seq2seq") for layout in LAYOUTS]
-SAME += [(f"lm alone, then {layout}", "lm alone") for layout in LAYOUTS]
-SAME += [(f"lm {layout}, then alone", "lm alone") for layout in LAYOUTS]
+SAME = [(f"{family} {layout}", f"{family} alone") for family in ("lm", "seq2seq") for layout in BATCHES]
+SAME += [(f"lm alone, then {layout}", "lm alone") for layout in BATCHES]
+SAME += [(f"lm {layout}, then alone", "lm alone") for layout in BATCHES]
 
 
 @pytest.mark.parametrize(("name", "expected"), SAME, ids=[name for name, _ in SAME])
@@ -165,6 +193,16 @@ def test_processes_together_do_what_one_does(results: dict[str, Path], name: str
     assert weights.keys() == expected_weights.keys()
     for parameter, tensor in weights.items():
         torch.testing.assert_close(tensor, expected_weights[parameter], rtol=1e-4, atol=1e-5, msg=parameter)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_same"), [("lm whole", False), ("lm sharded", False), ("dropout", True), ("dropout, resumed", True)]
+)
+def test_processes_draw_the_same_if_their_batches_are_the_same(
+    results: dict[str, Path], name: str, is_same: bool
+) -> None:
+    states = [torch.load(results[name] / f"generator-{rank}.pt") for rank in (0, 1)]
+    assert torch.equal(*states) is is_same
 
 
 def test_every_process_stops_where_one_was_asked_to(results: dict[str, Path]) -> None:

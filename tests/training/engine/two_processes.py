@@ -1,7 +1,7 @@
 """Runs of the engine on several processes, one after the other, because starting processes takes longer than the runs.
 
 torchrun --nproc_per_node 2 two_processes.py CASES.json: a list of runs, each with `family`, `arguments` of the command
-line, whether weights are `sharded`, and perhaps a `disturbance`. What a run raises is written into its folder.
+line, a `layout`, and perhaps a `disturbance`. What a run raises is written into its folder.
 """
 
 import json
@@ -26,6 +26,13 @@ from paperformer.training.recipe import Recipe, parse_recipe
 from paperformer.training.run_folder import RunFolder
 from paperformer.training.run_tokenizers import Tokenizers, load_tokenizers
 from paperformer.training.translation import TranslationTask
+
+LAYOUTS = {
+    "whole": {"ACCELERATE_USE_FSDP": "false", "PARALLELISM_CONFIG_TP_SIZE": "1"},
+    "sharded": {"ACCELERATE_USE_FSDP": "true", "PARALLELISM_CONFIG_TP_SIZE": "1"},
+    "tensor": {"ACCELERATE_USE_FSDP": "false", "PARALLELISM_CONFIG_TP_SIZE": "2"},
+}
+"""What the launcher would set."""
 
 
 def disturb(task: Any, what: str, rank: int) -> None:
@@ -57,7 +64,7 @@ def disturb(task: Any, what: str, rank: int) -> None:
 
 
 def run(case: dict[str, Any]) -> None:
-    os.environ["ACCELERATE_USE_FSDP"] = str(case["sharded"]).lower()
+    os.environ.update(LAYOUTS[case["layout"]])
     recipe: Recipe[Any]
     task: Any
     if case["family"] == "lm":
@@ -83,11 +90,13 @@ def run(case: dict[str, Any]) -> None:
             torch.save(fitted.model.state_dict(), folder.path / "final.pt")
     except Exception as error:  # noqa: BLE001 - what the test asks about
         result = {"error": type(error).__name__, "message": str(error)}
+    torch.save(torch.get_rng_state(), folder.path / f"generator-{accelerator.process_index}.pt")
     (folder.path / f"result-{accelerator.process_index}.json").write_text(json.dumps(result))
     accelerator.wait_for_everyone()
 
 
 if __name__ == "__main__":
     recorder.LOG_EVERY = 1
+    loop.peak_flops_of = lambda *_: 1e12  # not worth a second
     for one in json.loads(Path(sys.argv[1]).read_text()):
         run(one)

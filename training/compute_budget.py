@@ -55,7 +55,7 @@ def peak_flops(hardware: str, precision: Precision) -> float:
     return speeds[precision] * 1e12
 
 
-def measure_flops(precision: Precision, *, seconds: float = 1.0) -> float:
+def measure_flops(precision: Precision, *, seconds: float = 0.3) -> float:
     """Floating-point operations a second of products of large matrices on this machine: the best of several."""
     import torch
 

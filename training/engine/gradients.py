@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -42,19 +43,19 @@ class GradientNorms:
         return bad[0] if bad else self.names[max(range(len(norms)), key=norms.__getitem__)]
 
 
-def gradient_norms(model: torch.nn.Module) -> GradientNorms:
-    """The norms of the gradients that the parameters hold, be they whole or sharded over processes."""
-    parameters = {name: p for name, p in model.named_parameters() if p.grad is not None}
-    gradients = [p.grad for p in parameters.values() if p.grad is not None]
+def gradient_norms(parameters: Mapping[str, torch.nn.Parameter]) -> GradientNorms:
+    """The norms of the gradients that parameters, by their names, hold, be they whole or sharded over processes."""
+    found = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+    gradients = list(found.values())
     # One pass over the gradients gives the norms of the parameters, and they give the total.
     norms = torch.stack(torch._foreach_norm(gradients))  # (N,)
     if isinstance(norms, DTensor):
         norms = norms.full_tensor()
-    return GradientNorms(float(torch.linalg.vector_norm(norms)), list(parameters), norms)
+    return GradientNorms(float(torch.linalg.vector_norm(norms)), list(found), norms)
 
 
-def clip_gradients(model: torch.nn.Module, norms: GradientNorms, max_norm: float) -> None:
+def clip_gradients(parameters: Iterable[torch.nn.Parameter], norms: GradientNorms, max_norm: float) -> None:
     """Scales the gradient down to a norm, if it is longer (Pascanu et al. 2013, arXiv 1211.5063)."""
-    parameters = [p for p in model.parameters() if p.grad is not None]
-    total = torch.tensor(norms.total, device=norms.parameters.device)
-    torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total)
+    if norms.total > max_norm:  # torch would multiply by 1
+        total = torch.tensor(norms.total, device=norms.parameters.device)
+        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total)

@@ -5,10 +5,11 @@ and left the batches around the spike out, which is `roll_back` here.
 """
 
 import math
-import statistics
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ..options.guard import Guard
 
@@ -76,8 +77,9 @@ class LossGuard:
     def _limit(self) -> float:
         if len(self.losses) < self.options.window:
             return math.inf
-        mean = statistics.fmean(self.losses)
-        return mean + self.options.spike_threshold * max(statistics.stdev(self.losses, mean), 0.01 * abs(mean))
+        losses = np.array(self.losses)
+        mean, deviation = float(losses.mean()), float(losses.std(ddof=1))
+        return mean + self.options.spike_threshold * max(deviation, 0.01 * abs(mean))
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run has to know."""

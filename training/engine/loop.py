@@ -133,6 +133,8 @@ class Trainer:
         self.plain: PreTrainedModel = accelerator.unwrap_model(self.model)
         if layout.data_rank > 0:  # other batches, other units dropped
             torch.manual_seed(recipe.run.seed + layout.data_rank)
+        # Kept, because finding them takes as long as a small layer; they stay the same.
+        self.parameters = {name: p for name, p in self.plain.named_parameters() if p.requires_grad}
         self.optimizers = build_optimizers(self.plain, options)
         self.average = ExponentialMovingAverage(self.plain, options.ema_decay) if options.ema_decay > 0 else None
         self.stream = BatchStream(task.pools, task.collate, layout.data_rank, layout.data_size, recipe.data.workers)
@@ -220,7 +222,7 @@ class Trainer:
         The guard may have the update left out, or the run set back to its last checkpoint.
         """
         progress, options = self.progress, self.options
-        self.model.train()
+        self._set_training()
         position = self.stream.state_dict()
         step_batches = [next(batches) for _ in range(options.accumulation_steps)]
         totals = self._totals(step_batches)
@@ -230,7 +232,7 @@ class Trainer:
         micro_batches = [part for batch in step_batches for part in parts(batch)]
         loss = self._backward(micro_batches, totals.labels)
         self.precision.unscale(self.optimizers)
-        norms = gradient_norms(self.plain)
+        norms = gradient_norms(self.parameters)
         progress.step += 1
         rate = learning_rate(options, progress.step, self.config.hidden_size)
         # A gradient that overflows is how the loss scale of float16 is found: the scaler leaves the update out.
@@ -238,13 +240,13 @@ class Trainer:
         verdict = None if is_overflow else self.guard.judge(progress.step, loss, norms.total)
         if verdict is None or verdict.action == "warn":
             if not is_overflow:
-                clip_gradients(self.plain, norms, options.max_grad_norm)
+                clip_gradients(self.parameters.values(), norms, options.max_grad_norm)
             set_learning_rate(self.optimizers, rate)
             if self.precision.step(self.optimizers) and self.average is not None:
                 self.average.update(progress.step)
         else:
             self.precision.skip()
-        self.model.zero_grad(set_to_none=True)
+        self._forget_gradients()
         if verdict is not None:
             self._intervene(verdict, norms, position)
             if verdict.action == "roll_back":
@@ -257,6 +259,14 @@ class Trainer:
         window.flops += totals.flops
         progress.flops += totals.flops
         self.recorder.step_done(norms, rate)
+
+    def _set_training(self) -> None:
+        if not self.plain.training:  # since it walks through all modules
+            self.model.train()
+
+    def _forget_gradients(self) -> None:
+        for parameter in self.parameters.values():
+            parameter.grad = None
 
     def _totals(self, batches: list[Batch]) -> StepTotals:
         """Counts of a step, over all processes; the only numbers they tell each other before the gradient."""
@@ -322,11 +332,11 @@ class Trainer:
         is_shifted = self.config.is_encoder_decoder
 
         def step(parts: list[Batch]) -> None:
-            self.model.train()
+            self._set_training()
             try:
                 self._backward(parts, max(1, sum(count_labels(part, is_shifted=is_shifted) for part in parts)))
             finally:
-                self.model.zero_grad(set_to_none=True)
+                self._forget_gradients()
 
         later = optimizer_state_bytes(self.optimizers)
         parts = dry_run(step, batch, self.options, self.accelerator.device, later)

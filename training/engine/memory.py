@@ -1,7 +1,6 @@
 """Fitting training into memory: batches cut into parts, and the longest batch tried before training starts."""
 
 import ctypes
-import gc
 import math
 import os
 import threading
@@ -24,6 +23,10 @@ FREE_SHARE = 0.9
 LARGEST_LEAP = 2
 """How many times as many rows as have been tried are tried next, at most: what is extrapolated far may be wrong, and a
 processor that runs out of memory kills the process."""
+
+ROWS_TRUSTED = 8
+MARGIN = 4
+"""Once so many rows have been tried, the whole is tried at once if even so many times what is extrapolated fits."""
 
 
 def split_batch(batch: Batch, parts: int, *, fill_up: bool = False) -> list[Batch]:
@@ -167,6 +170,8 @@ def fewest_parts(takes: Callable[[int], float], rows: int, fewest: int, fixed: f
         most = min(LARGEST_LEAP * size, largest)
         if size > 1 and per_row > 0:  # of two rows no more is known than that they take less than twice as much as one
             most = min(most, int(size + (budget - taken) / per_row))
+            if size >= ROWS_TRUSTED and taken + MARGIN * per_row * (largest - size) <= budget:
+                most = largest
         fewer = max(fewest, _rows(rows, most))
         if fewer >= parts:
             break
@@ -257,7 +262,6 @@ class ResidentMemory:
     """
 
     def taken(self) -> int:
-        gc.collect()
         _give_back_freed_memory()
         resident: int = psutil.Process().memory_info().rss
         return resident
@@ -268,7 +272,7 @@ class ResidentMemory:
         return min(psutil.virtual_memory().available, control_group_room()) / processes
 
     def peak(self, run: Callable[[], None]) -> float:
-        self.taken()
+        _give_back_freed_memory()
         try:
             Path("/proc/self/clear_refs").write_text("5")  # sets VmHWM to what is resident now; see proc(5)
         except OSError:  # not Linux, or a container that may not

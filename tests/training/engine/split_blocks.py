@@ -92,8 +92,9 @@ def check(
             else:
                 loss = model(**batch, num_items_in_batch=count, return_logits=False).loss
             (loss * (1 if model is models[0] else layout.data_size)).backward()
-            norms = gradient_norms(model)
-            clip_gradients(model, norms, 0.1)
+            parameters = dict(model.named_parameters())
+            norms = gradient_norms(parameters)
+            clip_gradients(parameters.values(), norms, 0.1)
             whole = loss.detach() if model is models[0] else layout.sum(loss.detach())
             found.append([float(whole), *norms.parameters.tolist()])
         torch.testing.assert_close(found[1], found[0], rtol=1e-8, atol=1e-10, msg=lambda text: f"{name}: {text}")

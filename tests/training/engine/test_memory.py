@@ -418,3 +418,17 @@ def test_a_gpu_counts_what_torch_allocates_and_survives_running_out() -> None:
     assert device.peak(lambda: torch.empty(10**13, device="cuda")) == math.inf
     assert device.taken() == before
     assert device.free() > 0
+
+
+def test_few_passes_tell_that_there_is_plenty_of_memory() -> None:
+    tried: list[int] = []
+
+    def takes(parts: int) -> float:
+        tried.append(parts)
+        return 100.0 + -(-1000 // parts)
+
+    assert fewest_parts(takes, 1000, 1, 100.0, 10_000.0).number == 1
+    assert [-(-1000 // parts) for parts in tried] == [1, 2, 4, 8, 1000]
+    tried.clear()
+    assert fewest_parts(takes, 1000, 1, 100.0, 1200.0).number == 1
+    assert len(tried) > 8  # where it is close, in small steps

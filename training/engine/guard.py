@@ -34,8 +34,8 @@ class Verdict:
 class LossGuard:
     """Judges each step by its loss and the norm of its gradient, before the weights are touched.
 
-    A loss is a spike if it exceeds the mean of the last `window` sound losses by `spike_threshold` standard deviations.
-    The deviation counts as at least 1 % of the mean, so that a loss that hardly moves has no spikes of rounding.
+    A loss is a spike if it exceeds the mean of the last `window` sound losses by `spike_threshold` standard deviations
+    and by `spike_rise`.
 
     Args:
         options: what to do, and what counts as a spike.
@@ -59,7 +59,7 @@ class LossGuard:
             if loss <= limit or self.options.spike == "ignore":
                 self.losses.append(loss)
                 return None
-            reason = f"loss {loss:.3f} is above {limit:.3f}, {self.options.spike_threshold:g} standard deviations"
+            reason = f"loss {loss:.3f} is above {limit:.3f}, far from the mean of the last {len(self.losses)} steps"
             event, action = "spike", self.options.spike
             if action == "warn":  # the weights will follow this loss: it belongs to what is normal
                 self.losses.append(loss)
@@ -79,7 +79,7 @@ class LossGuard:
             return math.inf
         losses = np.array(self.losses)
         mean, deviation = float(losses.mean()), float(losses.std(ddof=1))
-        return mean + self.options.spike_threshold * max(deviation, 0.01 * abs(mean))
+        return mean + max(self.options.spike_threshold * deviation, self.options.spike_rise)
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run has to know."""

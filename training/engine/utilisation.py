@@ -45,7 +45,7 @@ MOST_WATTS = 500.0
 def peak_flops_of(device: torch.device, precision: str) -> float:
     """Peak floating-point operations a second of one device: from its data sheet, or measured where there is none.
 
-    The measurement takes less than a second and is what products of large matrices reach, with all threads of this process:
+    The measurement takes half a second and is what products of large matrices reach, with all threads of this process:
     less than what data sheets promise, so that a utilisation by it comes out higher. It follows torch's setting for
     float32 products, so call this after that is made.
 

@@ -18,7 +18,11 @@ class Guard:
     """When a step's loss is far above those of the last `window` steps."""
 
     spike_threshold: float = 6.0
-    """How far: this many standard deviations above their mean."""
+    """How far: this many standard deviations above their mean, and spike_rise at least."""
+
+    spike_rise: float = 1.0
+    """Nats a token above the mean that a spike has at least: batches of one length, or of one kind of text, are not all
+    alike."""
 
     window: int = 100
     """Steps by which a loss is judged; before there are as many, none is a spike."""
@@ -27,6 +31,6 @@ class Guard:
     """Stop after that many skipped steps and roll-backs within `window` steps: something else is wrong."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "spike_threshold")
+        check_positive(self, "spike_threshold", "spike_rise")
         check_at_least(self, 8, "window")
         check_at_least(self, 1, "max_interventions")

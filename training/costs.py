@@ -270,9 +270,8 @@ def activation_bytes(
     return ActivationMemory(kept, max(blocks) if gradient_checkpointing else 0)
 
 
-_ACTIVATION_INPUTS = {"relu": 0, "sigmoid": 0, "gelu": 1, "silu": 1, "gelu_new": 4}
-"""Tensors that an activation saves beside its result. The derivatives of relu and sigmoid are functions of the result;
-gelu_new is written as several operations, four of which save something."""
+_ACTIVATION_INPUTS = {"relu": 0, "sigmoid": 0, "gelu": 1, "silu": 1, "gelu_new": 1}
+"""Tensors that an activation saves beside its result. The derivatives of relu and sigmoid are functions of the result."""
 
 
 @dataclass(frozen=True)
@@ -349,8 +348,6 @@ class _Saved:
         config, size = self.config, self.size
         inputs = _ACTIVATION_INPUTS[config.hidden_act]
         hidden = size * (inputs + (3 if config.gated_mlp else 1))
-        if config.hidden_act == "gelu_new" and self.fused and size < 4:
-            hidden += 3 * (4 - size)  # on GPUs autocast computes powers in float32, and so three of the four inputs
         if config.activation_dropout > 0:
             hidden += 1 if self.fused else size
             if inputs == 0 and not config.gated_mlp:  # the result is saved by itself, and what is left of it

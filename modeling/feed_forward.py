@@ -11,6 +11,12 @@ from transformers.activations import ACT2FN
 from .dropout import Dropout
 
 
+def build_activation(config: PreTrainedConfig) -> nn.Module:
+    """The activation function `config.hidden_act`; gelu_new by its formula in one operation instead of eight."""
+    activation: nn.Module = ACT2FN["gelu_pytorch_tanh" if config.hidden_act == "gelu_new" else config.hidden_act]
+    return activation
+
+
 class FeedForward(nn.Module):
     """FFN(x) = act(x W_up) W_down, the same at every position (Vaswani et al. 2017, equation 2).
 
@@ -26,8 +32,7 @@ class FeedForward(nn.Module):
         )
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.use_bias)
         self.down_proj.writes_to_residual = True  # type: ignore[assignment]  # a mark for the gpt2 initialisation
-        # The formula of gelu_new in one operation instead of eight.
-        self.activation = ACT2FN["gelu_pytorch_tanh" if config.hidden_act == "gelu_new" else config.hidden_act]
+        self.activation = build_activation(config)
         self.dropout = Dropout(config.activation_dropout)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:

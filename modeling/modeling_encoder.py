@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.activations import ACT2FN
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput
 from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_encoder import PaperformerEncoderConfig
+from .feed_forward import build_activation
 from .loss import logits_and_loss
 from .masks import bidirectional_mask
 from .norms import build_norm
@@ -127,7 +127,7 @@ class MaskedLMHead(nn.Module):
     def __init__(self, config: PaperformerEncoderConfig):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
-        self.activation = ACT2FN[config.hidden_act]
+        self.activation = build_activation(config)
         self.norm = build_norm(config)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:

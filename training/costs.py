@@ -271,7 +271,7 @@ def activation_bytes(
 
 
 _ACTIVATION_INPUTS = {"relu": 0, "sigmoid": 0, "gelu": 1, "silu": 1, "gelu_new": 1}
-"""Tensors that an activation saves beside its result. The derivatives of relu and sigmoid are functions of the result."""
+"""Tensors that an activation saves beside its result, of which the derivatives of relu and sigmoid are functions."""
 
 
 @dataclass(frozen=True)

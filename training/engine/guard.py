@@ -71,7 +71,10 @@ class LossGuard:
             self.interventions.append(step)
             if len(self.interventions) > self.options.max_interventions:
                 action = "stop"
-                reason += f", for the {len(self.interventions)}th time within {self.options.window} steps"
+                reason += (
+                    f", and there were {self.options.max_interventions} interventions within {self.options.window}"
+                )
+                reason += " steps"
         return Verdict(event, action, reason)
 
     def _limit(self) -> float:

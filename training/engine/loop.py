@@ -9,7 +9,7 @@ what makes resuming exact.
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -347,14 +347,11 @@ class Trainer:
 
     def _validate(self) -> None:
         """Scores the current weights, or their average, on the validation split."""
-        device = self.accelerator.device
         scores: dict[str, float] = {}
         with self.average.in_place() if self.average is not None else nullcontext():
             model = self._whole_model()
             if self.accelerator.is_main_process:
-                # Sampling must not change what training draws next.
-                generators = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-                with generators, self.precision.autocast():
+                with self._own_randomness(), self.precision.autocast():
                     scores = self.task.validate(model)
                     samples = self.task.validation_samples(model)
                 self.recorder.validated(scores)
@@ -371,11 +368,16 @@ class Trainer:
         weights = gather_weights(self.plain)
         if not self.accelerator.is_main_process:
             return self.plain
-        with torch.random.fork_rng():
+        with self._own_randomness():
             model = self.task.build_model()
         model.load_state_dict(weights, strict=False)
         model.tie_weights()
         return model.to(self.accelerator.device)
+
+    def _own_randomness(self) -> AbstractContextManager[None]:
+        """A context that may draw random numbers without changing what training draws next."""
+        device = self.accelerator.device
+        return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
     def _save(self) -> None:
         """Saves everything needed to go on, and deletes checkpoints that are of no more use."""
@@ -418,15 +420,17 @@ class Trainer:
             if self.accelerator.is_main_process:
                 self.folder.forget_after(0)
             return
-        self._restore(snapshot)
-        self.guard.load_state_dict(snapshot.state["guard"])
-        self._find_place(snapshot.state)
-        step, last = self.progress.step, self.options.max_steps
-        if step > last or (step == last and step not in self.progress.scores):
+        saved = ProgressState()
+        saved.load_state_dict(snapshot.state["progress"])
+        step, last = saved.step, self.options.max_steps
+        if step > last or (step == last and step not in saved.scores):
             raise InputError(
                 f"optimization.max_steps is {last}; it must be greater, as the run {self.folder.path} is at step "
                 f"{step} already"
             )
+        self._restore(snapshot)
+        self.guard.load_state_dict(snapshot.state["guard"])
+        self._find_place(snapshot.state)
 
     def _find_place(self, state: Mapping[str, Any]) -> None:
         """Goes on with the batch that is next; with the next epoch if batches are not what they were."""

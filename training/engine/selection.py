@@ -6,6 +6,7 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
+from ..input_error import InputError
 from ..options.checkpoints import Checkpoints
 from ..options.evaluation import EvaluationOptions
 from ..progress import say
@@ -68,10 +69,18 @@ def choose_weights(
         options: by which score, and which mean.
         scores: of the validated steps.
         step: for the record.
+
+    Raises:
+        InputError: if no checkpoint has the score, because the recipe of its validation asked for another.
     """
     checkpoints = dict(folder.checkpoints())
     kept = {step: score for step, score in scores.items() if step in checkpoints}
-    best = ranked(kept, options)[0]
+    if not (order := ranked(kept, options)):
+        raise InputError(
+            f"evaluation.select_by is {options.select_by}, a score that no checkpoint of {folder.path} has; resume it "
+            "with the one before, or with a greater optimization.max_steps"
+        )
+    best = order[0]
     candidates = {f"step {best}": [best]}
     found = {f"step {best}": scores[best][options.select_by]}
     if len(steps := averaged(kept, options)) > 1:

@@ -254,9 +254,11 @@ def test_a_checkpoint_that_reads_back_wrong_ends_the_run_and_keeps_the_one_befor
 
 
 def test_fewer_steps_than_the_run_has_made(lm_recipe: Recipes, train: Train) -> None:
-    train(lm_recipe())
+    _, folder = train(lm_recipe())
+    before = folder.metrics_path.read_bytes()
     with pytest.raises(InputError, match=r"optimization.max_steps is 3; it must be greater, as the run .* at step 6"):
         train(lm_recipe(resume=True, optimization__max_steps=3))
+    assert folder.metrics_path.read_bytes() == before
 
 
 def test_a_finished_run_is_resumed_to_its_result(lm_recipe: Recipes, train: Train) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from paperformer.training.engine.selection import averaged, ranked, validations_without_improvement, wanted
+from paperformer.training.input_error import InputError
 from paperformer.training.options.checkpoints import Checkpoints
 from paperformer.training.options.data import TextData
 from paperformer.training.options.evaluation import EvaluationOptions
@@ -139,3 +140,11 @@ def test_a_score_that_was_not_taken_then_is_no_candidate() -> None:
     scores = {1: {"loss": 2.0}, 2: {"loss": 3.0, "bleu": 20.0}, 3: {"loss": 3.0, "bleu": 10.0}}
     assert ranked(scores, EvaluationOptions(select_by="bleu")) == [2, 3]
     assert ranked(scores, EvaluationOptions(select_by="loss")) == [1, 2, 3]
+
+
+def test_a_finished_run_that_is_to_be_chosen_by_another_score(lm_recipe: Recipes, train: Train) -> None:
+    train(lm_recipe())
+    recipe = lm_recipe(resume=True)
+    recipe.evaluation.select_by = "bleu"
+    with pytest.raises(InputError, match=r"evaluation.select_by is bleu, a score that no checkpoint of .* has; resume"):
+        train(recipe)

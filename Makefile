@@ -1,8 +1,9 @@
 # Every target makes the environment first, once: `make quickstart` and `make test` work in a fresh clone, in any order.
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+READY   := $(VENV)/.ready
+WORKERS := -n 2 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test lint bench clean
@@ -15,14 +16,17 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"paperformer needs Python 3.11 or newer, and $(PYTHON) is {sys.version.split()[0]}; call make PYTHON=/path/to/python3")'
 	@echo "Installing into $(VENV): some minutes, most of them PyTorch."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,plots,langid]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,plots,tracking,langid]'
 	@touch $@
 
 quickstart: $(READY)  ## Train, score, save, load back and use a translation model and a language model (ARGS=--fast: shorter)
 	$(BIN)/paperformer quickstart $(ARGS)
 
+# All of them by two workers with one thread each: the models are too small for more. A file's tests stay together, with
+# the fixtures that they share, in the order of tests/conftest.py: the longest first. ARGS are run by one process, which
+# begins sooner and can be debugged.
 test: $(READY)  ## Run the tests, and list the slowest (ARGS="-k attention": some of them)
-	$(BIN)/python -m pytest -q --durations=15 $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=15 $(if $(ARGS),$(ARGS),$(WORKERS))
 
 # mypy reads `paperformer.modeling` off a folder paperformer/modeling, not off pyproject.toml's package-dir.
 # So it checks the tree of which the wheel is made; that tree is rebuilt each time, hence never stale.

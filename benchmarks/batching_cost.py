@@ -25,12 +25,12 @@ import numpy as np
 import torch
 from training_speed import SIZES, Row, Size, train  # the script beside this one
 
-from paperformer.training.data.batch_stream import BatchStream
-from paperformer.training.data.batching import Batch
+from paperformer.training.data.batches.batch_stream import BatchStream
+from paperformer.training.data.batches.pair_batches import BatchOptions, PairBatches
+from paperformer.training.data.batches.token_budget import Batch
 from paperformer.training.data.corpus import Corpus
-from paperformer.training.data.pair_batches import BatchOptions, PairBatches
 from paperformer.training.data.token_store import TokenStore, TokenWriter
-from paperformer.training.hardware import describe_hardware
+from paperformer.training.engine.devices.hardware import describe_hardware
 
 RESULTS = Path(__file__).parent / "results" / "batching_cost.md"
 MAX_LENGTH = 100

@@ -42,7 +42,7 @@ def generate(folder: Path, pairs: int) -> int:
     between. The target's words are the source's with their letters permuted, in another order: no sense, but lengths,
     frequencies and spelling like a language's.
     """
-    from paperformer.training.shakespeare import plays
+    from paperformer.training.data.built_in.shakespeare import plays
 
     rng = np.random.default_rng(0)
     words = np.array(" ".join(plays().values()).split())
@@ -90,14 +90,14 @@ class MemoryMeter:
 def measure(folder: Path) -> dict[str, Any]:
     """The whole way of the files in a folder; run in a process of its own."""
     from paperformer.tokenization import train_tokenizer
-    from paperformer.training.data.bad_lines import BadLines
-    from paperformer.training.data.batch_stream import BatchStream
-    from paperformer.training.data.cleaning import Cleaning
+    from paperformer.training.data.batches.batch_stream import BatchStream
+    from paperformer.training.data.batches.pair_batches import BatchOptions, PairBatches
     from paperformer.training.data.corpus import Corpus, build_corpus
-    from paperformer.training.data.pair_batches import BatchOptions, PairBatches
-    from paperformer.training.data.parallel_files import ParallelFiles
-    from paperformer.training.data.sources import Source
+    from paperformer.training.data.readers.parallel_files import ParallelFiles
+    from paperformer.training.data.readers.sources import Source
+    from paperformer.training.data.text.bad_lines import BadLines
     from paperformer.training.data.tokenizing import tokenized_pairs
+    from paperformer.training.recipe.cleaning import Cleaning
 
     reader = ParallelFiles(source=folder / "train.xx", target=folder / "train.yy")
     source = Source(path=str(folder / "train"))
@@ -144,7 +144,7 @@ def measure(folder: Path) -> dict[str, Any]:
 
 def compare_encoding(tokenizer: Any, text: Any, folder: Path) -> dict[str, float]:
     """Pairs a second of our tokenising, which reads and writes files, and of the library's encoding of a list."""
-    from paperformer.training.data.chunks import ROWS_A_CHUNK
+    from paperformer.training.data.text.chunks import ROWS_A_CHUNK
     from paperformer.training.data.token_store import TokenWriter
     from paperformer.training.data.tokenizing import batch_encoder, write_pairs
 
@@ -186,7 +186,7 @@ def compare_encoding(tokenizer: Any, text: Any, folder: Path) -> dict[str, float
 
 def report(results: list[dict[str, Any]]) -> str:
     """The figures as Markdown."""
-    from paperformer.training.hardware import describe_hardware
+    from paperformer.training.engine.devices.hardware import describe_hardware
 
     phases = ("read and clean", "tokenise", "one epoch of batches", "first batch, warm")
     lines = [

@@ -50,17 +50,16 @@ from transformers import (
 )
 
 from paperformer.training import run as run_module
-from paperformer.training.data.bad_lines import BadLines
-from paperformer.training.data.batching import Batch
-from paperformer.training.data.sources import Source, pair_reader
+from paperformer.training.data.batches.token_budget import Batch
+from paperformer.training.data.readers.sources import Source, pair_reader
+from paperformer.training.data.text.bad_lines import BadLines
+from paperformer.training.data.tokenizers import padded_size
+from paperformer.training.engine.devices.hardware import describe_hardware
 from paperformer.training.engine.loop import FittedModel
-from paperformer.training.engine.task import Task
-from paperformer.training.evaluation import count_labels
-from paperformer.training.hardware import describe_hardware
-from paperformer.training.run import Job
-from paperformer.training.run_tokenizers import padded_size
-from paperformer.training.train_lm import lm_job, train_lm
-from paperformer.training.train_seq2seq import seq2seq_job, train_seq2seq
+from paperformer.training.evaluation.perplexity import count_labels
+from paperformer.training.tasks.language_modeling import LANGUAGE_MODELING
+from paperformer.training.tasks.protocols import Task
+from paperformer.training.tasks.translation import TRANSLATION
 
 RESULTS = Path(__file__).parent / "results" / "end_to_end.md"
 SIDES = ("peer", "paperformer")
@@ -238,12 +237,14 @@ def prepare(workload: str, source: Path, folder: Path, share: float) -> Plan:
     text = folder / "text"
     text.mkdir()
     (write_pairs if workload == "translation" else write_text)(source, text, share)
-    make_job: Callable[[list[str]], Job] = seq2seq_job if workload == "translation" else lm_job
-    job = make_job(our_arguments(workload, folder, 1, has_tokenizer=False))
-    splits = job.open_splits()
-    job.make_tokenizers(splits).save(folder / "tokenizer")
-    job = make_job(our_arguments(workload, folder, 1, has_tokenizer=True))
-    (batches,) = job.make_task(splits, job.make_tokenizers(splits)).pools(0, 0)
+    objective = TRANSLATION if workload == "translation" else LANGUAGE_MODELING
+    recipe = objective.read_recipe(our_arguments(workload, folder, 1, has_tokenizer=False))
+    splits = objective.open_splits(recipe)
+    run_module.make_tokenizers(objective, recipe, splits).save(folder / "tokenizer")
+    recipe = objective.read_recipe(our_arguments(workload, folder, 1, has_tokenizer=True))
+    (batches,) = objective.make_task(
+        recipe, splits, run_module.make_tokenizers(objective, recipe, splits)
+    ).batches.pools(0, 0)
     batch_size = BLOCKS_PER_BATCH
     if workload == "translation":
         # What our cleaning leaves, for both; in as many batches.
@@ -290,20 +291,19 @@ def run_paperformer(plan: Plan) -> Figures:
     result: list[Figures] = []
     is_translation = plan.workload == "translation"
 
-    def finish(_recipe: Any, _folder: Any, task: Task, fitted: FittedModel, *_: Any) -> None:
+    def finish(_objective: Any, _recipe: Any, _folder: Any, task: Task, fitted: FittedModel, *_: Any) -> None:
         (seconds, processor_seconds), peak = clock.read(), peak_memory()
-        (items,) = task.pools(0, 0)
+        (items,) = task.batches.pools(0, 0)
         padding_id = fitted.model.config.pad_token_id
-        tokens, padding = count(map(task.collate, items), padding_id, is_translation=is_translation)
+        tokens, padding = count(map(task.batches.collate, items), padding_id, is_translation=is_translation)
         progress, parameters = fitted.progress, fitted.model.num_parameters()
         result.append(
             Figures(seconds, progress.seconds, processor_seconds, progress.step, tokens, padding, parameters, peak)
         )
 
     run_module._finish = finish
-    script = train_seq2seq if is_translation else train_lm
     clock = Clock()
-    run_module.main(script, f"paperformer.training.{script.__name__}", plan.arguments)
+    run_module.main(TRANSLATION if is_translation else LANGUAGE_MODELING, plan.arguments)
     return result[0]
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from paperformer.training.hardware import describe_hardware
+from paperformer.training.engine.devices.hardware import describe_hardware
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "equivalence.md"

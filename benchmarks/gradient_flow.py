@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from paperformer import PaperformerForCausalLM, PaperformerLMConfig
-from paperformer.training.hardware import describe_hardware
+from paperformer.training.engine.devices.hardware import describe_hardware
 
 DOCS = Path(__file__).parent.parent / "docs"
 HIDDEN_SIZE, HEADS, VOCAB_SIZE, BATCH_SIZE, LENGTH = 64, 4, 256, 8, 32

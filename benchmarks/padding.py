@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paperformer.tokenization import train_tokenizer
-from paperformer.training.data.bad_lines import BadLines
-from paperformer.training.data.batching import token_budget_batches
-from paperformer.training.data.sources import Source, pair_reader
+from paperformer.training.data.batches.token_budget import token_budget_batches
+from paperformer.training.data.readers.sources import Source, pair_reader
+from paperformer.training.data.text.bad_lines import BadLines
 from paperformer.training.data.tokenizing import batch_encoder
-from paperformer.training.hardware import describe_hardware
+from paperformer.training.engine.devices.hardware import describe_hardware
 
 RESULTS = Path(__file__).parent / "results" / "padding.md"
 PLAIN_BATCH = 64

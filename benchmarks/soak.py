@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from paperformer.training.hardware import describe_hardware
+from paperformer.training.engine.devices.hardware import describe_hardware
 
 RESULTS = Path(__file__).parent / "results" / "soak.md"
 

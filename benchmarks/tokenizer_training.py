@@ -28,7 +28,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from paperformer.tokenization import train_tokenizer
-from paperformer.tokenization.train import AlgorithmName
+from paperformer.tokenization.algorithms import AlgorithmName
 
 RESULTS = Path(__file__).parent / "results" / "tokenizer_training.md"
 REPEATS = 3  # of the default text, which is small
@@ -123,7 +123,7 @@ def read_texts(files: list[Path]) -> tuple[list[str], str]:
     if files:
         lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
         return lines, ", ".join(file.name for file in files)
-    packed = resources.files("paperformer.training").joinpath("shakespeare.txt.xz").read_bytes()
+    packed = resources.files("paperformer.training.data.built_in").joinpath("shakespeare.txt.xz").read_bytes()
     lines = lzma.decompress(packed).decode().splitlines()
     return lines * REPEATS, f"Shakespeare's plays, as they come with paperformer, {REPEATS} times over"
 

@@ -41,10 +41,10 @@ from paperformer.modeling import loss as loss_module
 from paperformer.modeling.dropout import Dropout
 from paperformer.modeling.modeling_lm import PaperformerForCausalLM
 from paperformer.modeling.modeling_seq2seq import PaperformerForConditionalGeneration
-from paperformer.training import cpu_attention
-from paperformer.training.allocator import keep_large_buffers
-from paperformer.training.cpu_attention import SDPA_FLOAT32
-from paperformer.training.data.batching import Batch, pad, token_budget_batches
+from paperformer.training.data.batches.token_budget import Batch, pad, token_budget_batches
+from paperformer.training.engine.devices import cpu_attention
+from paperformer.training.engine.devices.cpu_attention import SDPA_FLOAT32
+from paperformer.training.engine.memory.allocator import keep_large_buffers
 
 RESULTS = Path(__file__).parent / "results" / "training_speed.md"
 LABEL_SMOOTHING = 0.1
@@ -93,7 +93,7 @@ EQUAL_LENGTH_SIZES = {
         lengths="equal",
         steps=2,
     ),
-    "characters": Size(  # nanoGPT's Shakespeare on a processor, as its README has it
+    "characters": Size(  # nanoGPT's Shakespeare on a CPU, as its README has it
         layers=4,
         vocab_size=65,
         tokens_per_batch=12 * 64,

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_transformer import TransformerConfig
+from .configuration_transformer import PositionScheme, TransformerConfig
 
 
 @strict
@@ -35,7 +35,7 @@ class PaperformerEncoderConfig(TransformerConfig):
     hidden_act: Literal["relu", "gelu", "gelu_new", "silu", "sigmoid"] = "gelu"
     norm_eps: float = 1e-12
     embedding_norm: bool = True
-    position_embedding_type: Literal["sinusoidal", "learned", "rope", "alibi", "relative", "none"] = "learned"
+    position_embedding_type: PositionScheme = "learned"
     max_position_embeddings: int = 512
     attention_dropout: float | int = 0.1
     scale_embedding: bool = False
@@ -51,7 +51,5 @@ class PaperformerEncoderConfig(TransformerConfig):
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        if self.num_hidden_layers < 1:
-            raise ValueError(f"num_hidden_layers is {self.num_hidden_layers}; it must be at least 1")
         if self.type_vocab_size < 0:
             raise ValueError(f"type_vocab_size is {self.type_vocab_size}; it must be at least 0")

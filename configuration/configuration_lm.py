@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_transformer import TransformerConfig
+from .configuration_transformer import PositionScheme, TransformerConfig
 
 _GPT2: dict[str, Any] = {
     "vocab_size": 50_257,
@@ -75,7 +75,7 @@ class PaperformerLMConfig(TransformerConfig):
     use_bias: bool = False
     norm_type: Literal["layernorm", "rmsnorm"] = "rmsnorm"
     norm_position: Literal["post", "pre", "peri"] = "pre"
-    position_embedding_type: Literal["sinusoidal", "learned", "rope", "alibi", "relative", "none"] = "rope"
+    position_embedding_type: PositionScheme = "rope"
     dropout: float | int = 0.0
     scale_embedding: bool = False
     initialization: Literal["xavier", "normal", "gpt2"] = "gpt2"
@@ -91,8 +91,3 @@ class PaperformerLMConfig(TransformerConfig):
     @sliding_window.setter
     def sliding_window(self, value: int | None) -> None:
         self.attention_window = value
-
-    def validate_architecture(self) -> None:
-        super().validate_architecture()
-        if self.num_hidden_layers < 1:
-            raise ValueError(f"num_hidden_layers is {self.num_hidden_layers}; it must be at least 1")

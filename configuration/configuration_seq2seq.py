@@ -26,6 +26,8 @@ class PaperformerSeq2SeqConfig(TransformerConfig):
         "n_layers": "encoder_layers",
     }
 
+    depths = ("encoder_layers", "decoder_layers")
+
     target_tokenizer_folder: ClassVar[str] = "target_tokenizer"
     """Where in a model's folder the tokenizer of the target lies, if source and target have a vocabulary each. The one
     in the folder itself, which `AutoTokenizer` loads, is then the source's."""
@@ -44,7 +46,7 @@ class PaperformerSeq2SeqConfig(TransformerConfig):
             "num_attention_heads": 4,
             "dropout": 0.3,
         },
-        "transformer-tiny": {  # for tens of thousands of sentence pairs, and for trying things out on a processor
+        "transformer-tiny": {  # for tens of thousands of sentence pairs, and for trying things out on a CPU
             "vocab_size": 8_000,
             "hidden_size": 128,
             "intermediate_size": 256,
@@ -107,9 +109,6 @@ class PaperformerSeq2SeqConfig(TransformerConfig):
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        for name in ("encoder_layers", "decoder_layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.source_vocab_size is not None:
             self._validate_source_vocabulary(self.source_vocab_size)
 

@@ -10,6 +10,19 @@ from typing import Any, ClassVar, Literal, Self
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+PositionScheme = Literal["sinusoidal", "learned", "rope", "alibi", "relative", "none"]
+
+POSITIONS_ENTER: dict[PositionScheme, Literal["embeddings", "rotation", "scores", "nowhere"]] = {
+    "sinusoidal": "embeddings",
+    "learned": "embeddings",
+    "rope": "rotation",
+    "alibi": "scores",
+    "relative": "scores",
+    "none": "nowhere",
+}
+"""Where each scheme tells the model of positions: by vectors added to the embeddings, by turning queries and keys, by a
+bias on the scores of attention. What can be combined with a scheme follows from this."""
+
 
 @strict
 class TransformerConfig(PreTrainedConfig):
@@ -30,6 +43,9 @@ class TransformerConfig(PreTrainedConfig):
         "n_layers": "num_hidden_layers",
     }
     keys_to_ignore_at_inference = ["past_key_values"]
+
+    depths: ClassVar[tuple[str, ...]] = ("num_hidden_layers",)
+    """The fields that say how many blocks there are."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
     """Published architectures of this family: name -> the fields in which it differs from the defaults."""
@@ -85,7 +101,7 @@ class TransformerConfig(PreTrainedConfig):
     """Normalise queries and keys, head by head, before their product (Henry et al. 2020, arXiv 2010.04245; with a
     learned scale in place of their temperature: Dehghani et al. 2023, arXiv 2302.05442, section 2)."""
 
-    position_embedding_type: Literal["sinusoidal", "learned", "rope", "alibi", "relative", "none"] = "sinusoidal"
+    position_embedding_type: PositionScheme = "sinusoidal"
     """How order enters: sinusoidal (Vaswani et al. 2017, section 3.5), learned (Gehring et al. 2017; GPT-2), rope
     (Su et al. 2021, arXiv 2104.09864), alibi (Press et al. 2022, arXiv 2108.12409; made for looking back: in an
     encoder it tells how far a token is, not on which side), relative (the learned buckets of T5: Raffel et al. 2020,
@@ -156,7 +172,17 @@ class TransformerConfig(PreTrainedConfig):
     @property
     def has_position_bias(self) -> bool:
         """Whether order enters as a bias on the scores of attention."""
-        return self.position_embedding_type in ("alibi", "relative")
+        return self.positions_enter == "scores"
+
+    @property
+    def positions_enter(self) -> str:
+        """Where the position scheme tells the model of positions (see `POSITIONS_ENTER`)."""
+        return POSITIONS_ENTER[self.position_embedding_type]
+
+    @property
+    def position_limit(self) -> int | None:
+        """How many positions there are, where they come from a table; None where the scheme goes on and on."""
+        return self.max_position_embeddings if self.position_embedding_type == "learned" else None
 
     @property
     def base_model_tp_plan(self) -> dict[str, str] | None:  # type: ignore[override]  # here it depends on the options
@@ -181,7 +207,7 @@ class TransformerConfig(PreTrainedConfig):
         if self.head_dim is None and self.hidden_size % max(1, self.num_attention_heads) == 0:
             self.head_dim = self.hidden_size // max(1, self.num_attention_heads)
         super().__post_init__(**kwargs)
-        if self.position_embedding_type != "rope":
+        if self.positions_enter != "rotation":
             self.rope_parameters = None  # transformers fills in RoPE's defaults whether or not they are used
 
     @classmethod
@@ -220,6 +246,7 @@ class TransformerConfig(PreTrainedConfig):
             "max_position_embeddings",
             "attention_window",
             "attention_stride",
+            *self.depths,
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -248,8 +275,10 @@ class TransformerConfig(PreTrainedConfig):
 
     def _validate_positions(self, head_dim: int) -> None:
         scheme = self.position_embedding_type
-        if scheme == "rope" and head_dim % 2 != 0:
-            raise ValueError(f"head_dim is {head_dim}; position_embedding_type 'rope' turns pairs, so it must be even")
+        if self.positions_enter == "rotation" and head_dim % 2 != 0:
+            raise ValueError(
+                f"head_dim is {head_dim}; position_embedding_type {scheme!r} turns pairs, so it must be even"
+            )
         if scheme == "sinusoidal" and self.hidden_size % 2 != 0:
             raise ValueError(
                 f"hidden_size is {self.hidden_size}; position_embedding_type 'sinusoidal' needs an even one"
@@ -269,10 +298,11 @@ class TransformerConfig(PreTrainedConfig):
     def _validate_linear_attention(self) -> None:
         if not self.linear_attention:
             return
-        if self.position_embedding_type in ("rope", "alibi", "relative"):
+        if self.positions_enter in ("rotation", "scores"):
+            *others, last = (name for name, place in POSITIONS_ENTER.items() if place in ("embeddings", "nowhere"))
             raise ValueError(
                 f"position_embedding_type is {self.position_embedding_type!r}, which acts on the scores of softmax "
-                "attention; linear_attention has none: use 'sinusoidal', 'learned' or 'none'"
+                f"attention; linear_attention has none: use {', '.join(map(repr, others))} or {last!r}"
             )
         for name in ("attention_window", "attention_stride"):
             if getattr(self, name) is not None:

@@ -1,6 +1,6 @@
 """Dropout (Srivastava et al. 2014), the regulariser of Vaswani et al. (2017), section 5.4.
 
-On a processor torch draws dropout's mask in one thread, with a branch for each element: 6 ns an element for p = 0.1,
+On a CPU torch draws dropout's mask in one thread, with a branch for each element: 6 ns an element for p = 0.1,
 10 ns for p = 0.3, up to a tenth of the training step of a small model. Here four elements share one draw, without a
 branch, and forward and backward together take a third of the time.
 """
@@ -15,7 +15,7 @@ LEVELS = 2**16  # values of a 16-bit number
 class Dropout(nn.Dropout):
     """Zeroes elements with probability p while training and scales the others by 1 / (1 - p).
 
-    On a processor p is rounded to a multiple of 1/65536, and the scale follows the rounded p, so the expected
+    On a CPU p is rounded to a multiple of 1/65536, and the scale follows the rounded p, so the expected
     output is the input. The randomness is that of torch's generator, hence `torch.manual_seed` and gradient
     checkpointing work as ever; only, the elements dropped are not those `nn.Dropout` would drop. On
     accelerators and under torch.compile, where dropout is fused, this IS `nn.Dropout`.

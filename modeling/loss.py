@@ -8,28 +8,32 @@ weight. The backward pass only multiplies those by the incoming gradient.
 
 The idea is that of Liger Kernel's fused linear cross-entropy (Hsu et al. 2024, arXiv 2410.10989), which is
 written for GPUs in Triton. This one is plain torch and runs on any device.
+
+torch's own `F.linear_cross_entropy` (since 2.13; the package begins with 2.11) does the same, but smooths no
+labels in its chunks, takes no notice of autocast, and with vocabularies of thousands takes 1.8 to 3.6 times as
+long on a CPU (benchmarks/results/linear_cross_entropy.md).
 """
 
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
+from transformers import PreTrainedModel
 
-# How many logits the buffer holds when the caller does not say. On a processor, 16 MB of float32 stay in its
+# How many logits the buffer holds when the caller does not say. On a CPU, 16 MB of float32 stay in its
 # last-level cache; on an accelerator, larger chunks keep the matrix units busy and the launches few.
 CPU_CHUNK_LOGITS = 2**22
 ACCELERATOR_CHUNK_LOGITS = 2**26
 
 
 def logits_and_loss(
-    output_layer: nn.Linear,
+    model: PreTrainedModel,
     hidden_states: Tensor,
     labels: Tensor | None,
     *,
-    return_logits: bool,
+    return_logits: bool | None,
     logits_to_keep: int | Tensor = 0,
-    label_smoothing: float = 0.0,
     num_items_in_batch: int | Tensor | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
     """What a model with a projection onto the vocabulary returns.
@@ -38,17 +42,21 @@ def logits_and_loss(
     `linear_cross_entropy`, which holds none.
 
     Args:
-        output_layer: E -> V.
-        hidden_states: what goes into it, (B, T, E).
+        model: whose `lm_head` is the projection, E -> V. Its `config.label_smoothing` counts in training mode only.
+        hidden_states: what goes into the projection, (B, T, E).
         labels: class indices of the first positions, (B, T) or shorter; -100 where none counts. None: no loss.
-        return_logits: whether logits are wanted.
+        return_logits: whether logits are wanted; None: unless the model is trained with labels.
         logits_to_keep: only those of the last that many positions (0: all), or of given positions.
-        label_smoothing, num_items_in_batch: as for `linear_cross_entropy`.
+        num_items_in_batch: as for `linear_cross_entropy`.
 
     Returns:
         Logits, (B, T, V), and the loss, a scalar; None for what is not wanted.
     """
     logits = loss = None
+    output_layer: Any = model.lm_head
+    label_smoothing = model.config.label_smoothing if model.training else 0.0
+    if return_logits is None:
+        return_logits = not (model.training and labels is not None)
     if return_logits:
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = output_layer(hidden_states[:, kept])
@@ -60,11 +68,14 @@ def logits_and_loss(
             total, labels.ne(-100).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
         )
     elif labels is not None:
+        weight, bias = output_layer.weight, output_layer.bias
+        if hasattr(weight, "full_tensor"):  # a DTensor, of several processes
+            weight, bias = weight.full_tensor(), None if bias is None else bias.full_tensor()
         loss = linear_cross_entropy(
             hidden_states[:, : labels.shape[1]],
-            output_layer.weight,
+            weight,
             labels,
-            bias=output_layer.bias,
+            bias=bias,
             label_smoothing=label_smoothing,
             num_items_in_batch=num_items_in_batch,
         )

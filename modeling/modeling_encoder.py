@@ -18,7 +18,6 @@ from .feed_forward import build_activation
 from .loss import logits_and_loss
 from .masks import bidirectional_mask
 from .norms import build_norm
-from .positions import position_ids_from_mask
 from .pretrained import PaperformerPreTrainedModel
 from .stack import TransformerStack
 
@@ -103,8 +102,6 @@ class PaperformerEncoderModel(TransformerStack):
             embeddings = embeddings + self.embed_token_types(token_type_ids)
         elif token_type_ids is not None:
             raise ValueError("token_type_ids are given, but type_vocab_size is 0; leave them out")
-        if position_ids is None:
-            position_ids = position_ids_from_mask(attention_mask, embeddings.shape[1], 0, embeddings.device)
         hidden_states = self.run_blocks(
             embeddings,
             position_ids=position_ids,
@@ -193,11 +190,10 @@ class PaperformerForMaskedLM(PaperformerPreTrainedModel):
             **kwargs,
         )
         logits, loss = logits_and_loss(
-            self.lm_head,
+            self,
             self.transform(outputs.last_hidden_state),
             labels,
-            return_logits=not (self.training and labels is not None) if return_logits is None else return_logits,
-            label_smoothing=self.config.label_smoothing if self.training else 0.0,
+            return_logits=return_logits,
             num_items_in_batch=num_items_in_batch,
         )
         return PooledMaskedLMOutput(

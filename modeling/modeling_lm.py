@@ -17,7 +17,6 @@ from transformers.utils.output_capturing import capture_outputs
 from ..configuration.configuration_lm import PaperformerLMConfig
 from .loss import logits_and_loss
 from .masks import causal_mask
-from .positions import position_ids_from_mask
 from .pretrained import PaperformerPreTrainedModel
 from .stack import TransformerStack
 
@@ -63,9 +62,6 @@ class PaperformerLMModel(TransformerStack):
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         mask = causal_mask(self.config, embeddings, attention_mask, past_key_values, position_ids)
-        if position_ids is None:
-            past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
-            position_ids = position_ids_from_mask(attention_mask, embeddings.shape[1], past_length, embeddings.device)
         hidden_states = self.run_blocks(
             embeddings,
             position_ids=position_ids,
@@ -140,12 +136,11 @@ class PaperformerForCausalLM(PaperformerPreTrainedModel, GenerationMixin):
         # The last position predicts nothing that is in the labels.
         targets = labels[:, 1:] if labels is not None and shift_labels is None else shift_labels
         logits, loss = logits_and_loss(
-            self.lm_head,
+            self,
             outputs.last_hidden_state,
             targets,
-            return_logits=not (self.training and targets is not None) if return_logits is None else return_logits,
+            return_logits=return_logits,
             logits_to_keep=logits_to_keep,
-            label_smoothing=self.config.label_smoothing if self.training else 0.0,
             num_items_in_batch=num_items_in_batch,
         )
         return CausalLMOutputWithPast(

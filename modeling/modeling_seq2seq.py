@@ -25,7 +25,6 @@ from .attention import MultiHeadAttention
 from .blocks import TransformerBlock
 from .loss import logits_and_loss
 from .masks import bidirectional_mask, causal_mask, cross_attention_mask
-from .positions import position_ids_from_mask
 from .pretrained import PaperformerPreTrainedModel
 from .stack import TransformerStack
 
@@ -100,7 +99,6 @@ class PaperformerSeq2SeqEncoder(TransformerStack, PaperformerSeq2SeqPreTrainedMo
         embeddings = self.embed(input_ids, inputs_embeds)
         hidden_states = self.run_blocks(
             embeddings,
-            position_ids=position_ids_from_mask(attention_mask, embeddings.shape[1], 0, embeddings.device),
             padding_mask=attention_mask,
             attention_mask=bidirectional_mask(self.config, embeddings, attention_mask),
             **kwargs,
@@ -160,9 +158,6 @@ class PaperformerSeq2SeqDecoder(TransformerStack, PaperformerSeq2SeqPreTrainedMo
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         own_cache = past_key_values.self_attention_cache if past_key_values is not None else None
-        if position_ids is None:
-            past_length = own_cache.get_seq_length() if own_cache is not None else 0
-            position_ids = position_ids_from_mask(attention_mask, embeddings.shape[1], past_length, embeddings.device)
         hidden_states = self.run_blocks(
             embeddings,
             encoder_hidden_states,
@@ -359,12 +354,11 @@ class PaperformerForConditionalGeneration(PaperformerSeq2SeqPreTrainedModel, Gen
             **kwargs,
         )
         logits, loss = logits_and_loss(
-            self.lm_head,
+            self,
             outputs.last_hidden_state,
             labels,
-            return_logits=not (self.training and labels is not None) if return_logits is None else return_logits,
+            return_logits=return_logits,
             logits_to_keep=logits_to_keep,
-            label_smoothing=self.config.label_smoothing if self.training else 0.0,
             num_items_in_batch=num_items_in_batch,
         )
         return Seq2SeqLMOutput(

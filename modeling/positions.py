@@ -12,7 +12,7 @@ counted from 0 and not counting padding, so that left- and right-padded batches 
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -30,6 +30,9 @@ class NoPositions(nn.Module):
         config: the model's configuration.
         is_causal: whether the stack only looks back, so that only distances to earlier positions matter.
     """
+
+    title: ClassVar[str] = "No positions"
+    """The scheme's name in figures."""
 
     def __init__(self, config: PreTrainedConfig, *, is_causal: bool):
         super().__init__()
@@ -66,6 +69,8 @@ class SinusoidalPositions(NoPositions):
     PE(pos, 2i) = sin(pos / 10000^(2i/E)) and PE(pos, 2i+1) = cos(pos / 10000^(2i/E)): sines and cosines alternate.
     """
 
+    title = "Sinusoidal positions"
+
     def add_to(self, embeddings: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
         # Computed on the fly: it is cheap, has no longest length, and a non-persistent buffer would be emptied when
         # `from_pretrained` builds the model on the meta device.
@@ -83,6 +88,8 @@ class LearnedPositions(NoPositions):
         ValueError: if a position is past the table.
     """
 
+    title = "Learned positions"
+
     def __init__(self, config: PreTrainedConfig, *, is_causal: bool):
         super().__init__(config, is_causal=is_causal)
         self.table = nn.Embedding(config.max_position_embeddings, config.hidden_size)
@@ -90,7 +97,7 @@ class LearnedPositions(NoPositions):
     def add_to(self, embeddings: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
         size = self.table.num_embeddings
         # By the positions themselves: a row of several sequences, or of many pads, may be longer than the table.
-        # Elsewhere than on a processor, reading a value would wait for the device.
+        # Elsewhere than on a CPU, reading a value would wait for the device.
         if position_ids.device.type == "cpu" and not torch.compiler.is_compiling() and position_ids.numel():
             last = int(position_ids.max())
             if last >= size:
@@ -109,6 +116,7 @@ class RotaryEmbedding(NoPositions):
     from its registry through `config.rope_parameters["rope_type"]`.
     """
 
+    title = "Rotary positions (RoPE)"
     inv_freq: torch.Tensor  # (D/2,)
 
     def __init__(self, config: PreTrainedConfig, *, is_causal: bool = False):
@@ -176,6 +184,8 @@ class AlibiPositions(DistanceBias):
     building on the meta device.
     """
 
+    title = "Linear biases (ALiBi)"
+
     def __init__(self, config: PreTrainedConfig, *, is_causal: bool):
         super().__init__(config, is_causal=is_causal)
         self.num_heads = config.num_attention_heads
@@ -204,6 +214,8 @@ class RelativePositions(DistanceBias):
     for what is behind, the other for what is ahead.
     """
 
+    title = "Relative position biases"
+
     def __init__(self, config: PreTrainedConfig, *, is_causal: bool):
         super().__init__(config, is_causal=is_causal)
         self.is_causal = is_causal
@@ -225,17 +237,19 @@ class RelativePositions(DistanceBias):
         return ahead + torch.where(distances < exact, distances, far.clamp(max=buckets - 1))
 
 
+POSITION_SCHEMES: dict[str, type[NoPositions]] = {
+    "sinusoidal": SinusoidalPositions,
+    "learned": LearnedPositions,
+    "rope": RotaryEmbedding,
+    "alibi": AlibiPositions,
+    "relative": RelativePositions,
+    "none": NoPositions,
+}
+
+
 def build_positions(config: PreTrainedConfig, *, is_causal: bool = False) -> NoPositions:
     """The scheme named by `config.position_embedding_type`, for a stack that looks both ways or only back."""
-    schemes = {
-        "sinusoidal": SinusoidalPositions,
-        "learned": LearnedPositions,
-        "rope": RotaryEmbedding,
-        "alibi": AlibiPositions,
-        "relative": RelativePositions,
-        "none": NoPositions,
-    }
-    return schemes[config.position_embedding_type](config, is_causal=is_causal)
+    return POSITION_SCHEMES[config.position_embedding_type](config, is_causal=is_causal)
 
 
 def position_ids_from_mask(

@@ -14,7 +14,7 @@ from .blocks import TransformerBlock, build_final_norm
 from .dropout import Dropout
 from .linear_attention import LINEAR_ATTENTION
 from .norms import build_norm
-from .positions import build_positions
+from .positions import build_positions, position_ids_from_mask
 from .pretrained import PaperformerPreTrainedModel
 
 
@@ -64,8 +64,8 @@ class TransformerStack(PaperformerPreTrainedModel):
         embeddings: torch.Tensor,
         encoder_hidden_states: torch.Tensor | None = None,
         *,
-        position_ids: torch.Tensor,
         padding_mask: torch.Tensor | None,
+        position_ids: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> torch.Tensor:
@@ -73,8 +73,8 @@ class TransformerStack(PaperformerPreTrainedModel):
 
         Args:
             encoder_hidden_states: the encoder's output, (B, S, E), for cross-attention.
-            position_ids: (B, T) or (1, T).
-            padding_mask: (B, past + T), 1 for real tokens, on which relative positions count; None: all are real.
+            padding_mask: (B, past + T), 1 for real tokens, from which positions are counted; None: all are real.
+            position_ids: (B, T) or (1, T); None: counted, so that padding does not move them.
             past_key_values: keys and values of earlier positions, extended in place.
             kwargs: for the blocks, the masks of their attentions among them.
 
@@ -86,6 +86,9 @@ class TransformerStack(PaperformerPreTrainedModel):
                 f"the attention implementation was set to {self.config._attn_implementation!r} by hand, but "
                 f"linear_attention is {self.config.linear_attention}; use model.set_attn_implementation(...)"
             )
+        if position_ids is None:
+            past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
+            position_ids = position_ids_from_mask(padding_mask, embeddings.shape[1], past_length, embeddings.device)
         hidden_states = self.dropout(self.embed_norm(self.positions.add_to(embeddings, position_ids)))
         rotation = self.positions.rotation(hidden_states, position_ids)
         position_bias = self.positions.attention_bias(hidden_states, position_ids, padding_mask, past_key_values)

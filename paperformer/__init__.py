@@ -72,6 +72,6 @@ def _only_shows_help() -> bool:
 # Nobody waits that long for a help text: that one case goes without, and for its sake the names above are
 # imported late.
 if not _only_shows_help():
-    from .hub import register_with_transformers
+    from .hub.registration import register_with_transformers
 
     register_with_transformers()

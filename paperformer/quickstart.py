@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from .training.run import main as run_training
-from .training.train_lm import train_lm
-from .training.train_seq2seq import train_seq2seq
+from .training.tasks.language_modeling import LANGUAGE_MODELING
+from .training.tasks.translation import TRANSLATION
 
 PROMPT = "KING RICHARD:\n"
 
@@ -49,14 +49,13 @@ def run_quickstart(output_dir: Path, *, fast: bool) -> None:
     started = time.perf_counter()
     common = ["--output_dir", str(output_dir), "--overwrite", "true"]
     models: dict[str, Path] = {}
-    for name, script in (("shakespeare-lm", train_lm), ("cldr-en-de", train_seq2seq)):
+    for name, objective in (("shakespeare-lm", LANGUAGE_MODELING), ("cldr-en-de", TRANSLATION)):
         arguments = ["--config", name, *common, *(FAST[name] if fast else [])]
-        module = f"paperformer.training.{script.__name__}"
-        print(f"\n== {name}: accelerate launch -m {module} {shlex.join(arguments)}", flush=True)
-        models[name] = run_training(script, module, arguments)
+        print(f"\n== {name}: accelerate launch -m {objective.script} {shlex.join(arguments)}", flush=True)
+        models[name] = run_training(objective, arguments)
 
     print("\n== loading both models in a process that cannot import paperformer", flush=True)
-    samples = _test_sources(models["cldr-en-de"])
+    samples = _read_test_sources(models["cldr-en-de"])
     lm, translator = (str(models[name].resolve()) for name in ("shakespeare-lm", "cldr-en-de"))
     translations, passage = _use_without_package(lm, translator, samples)
     for source, translation in zip(samples, translations, strict=True):
@@ -71,7 +70,7 @@ def run_quickstart(output_dir: Path, *, fast: bool) -> None:
     print(f"  print(translate({samples[0]!r}))")
 
 
-def _test_sources(model: Path, count: int = 8) -> list[str]:
+def _read_test_sources(model: Path, count: int = 8) -> list[str]:
     """Sources of the test split, as the model's run has sampled them."""
     lines = (model.parent / "evaluation" / "samples.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line)[0] for line in lines[:count]]

@@ -4,7 +4,7 @@ import contextlib
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
@@ -16,14 +16,15 @@ from accelerate.commands.launch import launch_command_parser
 from paperformer.cli import main
 from paperformer.configuration.configuration_lm import PaperformerLMConfig
 from paperformer.configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
-from paperformer.training.engine import checkpoints, recorder
-from paperformer.training.engine.gradients import GradientNorms
+from paperformer.training.engine.checkpoints import snapshot as checkpoints
 from paperformer.training.engine.guard import Verdict
-from paperformer.training.engine.progress_state import ProgressState
-from paperformer.training.options.data import ParallelData, TextData
-from paperformer.training.options.optimization import Optimization
-from paperformer.training.options.run import RunOptions
-from paperformer.training.recipe import parse_recipe, recipe_fields
+from paperformer.training.evaluation.metrics import LOSS, Score
+from paperformer.training.recipe.data import ParallelData, TextData
+from paperformer.training.recipe.optimization import Optimization
+from paperformer.training.recipe.parsing import parse_recipe, recipe_parser
+from paperformer.training.recipe.run import RunOptions
+from paperformer.training.reporting import recorder
+from paperformer.training.reporting.progress_state import ProgressState
 from paperformer.training.run_folder import RunFolder
 
 FOLDER = Path(__file__).parents[1] / "docs"
@@ -46,7 +47,7 @@ def first_cells(section: str) -> list[str]:
 
 
 def test_every_option_that_is_named_exists() -> None:
-    known = recipe_fields(*FAMILIES["lm"]).keys() | recipe_fields(*FAMILIES["seq2seq"]).keys()
+    known = recipe_parser(*FAMILIES["lm"]).fields.keys() | recipe_parser(*FAMILIES["seq2seq"]).fields.keys()
     sections = {name.partition(".")[0] for name in known if "." in name}
     words = [word for span in re.findall(r"`([^`\n]+)`", GUIDE) for word in span.split() if ".safetensors" not in word]
     named = {word for word in words if word.partition(".")[0] in sections and "." in word}
@@ -57,7 +58,7 @@ def test_every_option_that_is_named_exists() -> None:
 
 def test_every_option_of_these_sections_is_explained() -> None:
     """Whoever adds an option to the engine says in the guide what it is for."""
-    known = recipe_fields(*FAMILIES["lm"])
+    known = recipe_parser(*FAMILIES["lm"]).fields
     engine = {name for name in known if name.partition(".")[0] in ("guard", "checkpoints", "optimization")}
     left_to_help = {"adam_beta1", "adam_beta2", "adam_epsilon", "muon_momentum"}
     missing = {name for name in engine if f"`{name}" not in GUIDE}
@@ -121,9 +122,10 @@ def records(folder: Path) -> Iterator[set[str]]:
     energy: Any = SimpleNamespace(start=lambda: None, joules=lambda: 1.0, source="a counter")
     progress = ProgressState(step=recorder.LOG_EVERY)
     with recorder.Recorder(accelerator, run, progress, 100, 1e9, energy) as writer:
-        writer.step_done(GradientNorms(1.0, ["norm.weight"], torch.ones(1)), 0.1)
-        writer.validated({"loss": 1.0})
-        writer.event(20, Verdict("spike", "warn", "why"), {"epoch": 0, "pool": 0, "index": 1}, "norm.weight")
+        writer.step_done(0.1, 1.0, lambda: {"norm": 1.0})
+        writer.validated([Score(metric=LOSS, value=1.0, count=1)])
+        found = asdict(Verdict("spike", "warn", "why")) | {"batch": {}, "parameter": "norm.weight"}
+        writer.event(20, found, "why")
     for record in run.metrics():
         yield record.keys() - {"step"}
 

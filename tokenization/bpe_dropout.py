@@ -17,8 +17,8 @@ from random import Random
 
 from transformers import PreTrainedTokenizerFast
 
-from .byte_fallback import spell
-from .words import encode_by_words
+from .algorithms.byte_fallback import spell
+from .algorithms.words import encode_by_words
 
 # A pair of neighbouring token ids -> (the merge's rank, lower is earlier; the id of the merged token).
 Merges = dict[tuple[int, int], tuple[int, int]]

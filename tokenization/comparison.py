@@ -7,8 +7,10 @@ scripts that do not put spaces between words (Chinese, Japanese, Thai), and do n
 
 import re
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from operator import itemgetter
 from typing import Any
 
 from transformers import PreTrainedTokenizerFast
@@ -43,11 +45,7 @@ class Measurement:
     """Ids of the tokens that occur."""
 
     def __add__(self, other: "Measurement") -> "Measurement":
-        sums: dict[str, Any] = {
-            field.name: getattr(self, field.name) + getattr(other, field.name)
-            for field in fields(self)
-            if field.name != "seen"
-        }
+        sums: dict[str, Any] = {name: value + vars(other)[name] for name, value in vars(self).items() if name != "seen"}
         return Measurement(**sums, seen=self.seen | other.seen)
 
     @property
@@ -98,27 +96,18 @@ def measure(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> Measure
         tokenizer: any fast tokenizer.
         texts: sentences; blank ones are left out. They are encoded in batches, so that memory does not grow with them.
     """
+    filled = [text for text in texts if text.strip()]
+    batch_numbers = (end // CHARACTERS_A_BATCH for end in accumulate(map(len, filled)))
     total = Measurement()
-    for batch in _batches([text for text in texts if text.strip()]):
-        total += _measure_batch(tokenizer, batch)
+    for _, batch in groupby(zip(batch_numbers, filled, strict=True), key=itemgetter(0)):
+        total += _measure_batch(tokenizer, [text for _, text in batch])
     return total
 
 
-def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    start = characters = 0
-    for index, text in enumerate(texts):
-        characters += len(text)
-        if characters >= CHARACTERS_A_BATCH:
-            yield texts[start : index + 1]
-            start, characters = index + 1, 0
-    if start < len(texts):
-        yield texts[start:]
-
-
-def _measure_batch(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> Measurement:
+def _measure_batch(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> Measurement:
     started = time.perf_counter()
     encoded = tokenizer(
-        list(texts),
+        texts,
         add_special_tokens=False,
         return_attention_mask=False,
         return_token_type_ids=False,

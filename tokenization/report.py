@@ -5,7 +5,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from transformers import PreTrainedTokenizerFast
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 PROBES = {
@@ -60,12 +61,12 @@ class TokenText:
     """What the tokens of a tokenizer stand for.
 
     Args:
-        tokenizer: any fast tokenizer.
+        tokenizer: any; of one that runs in Python, tokens are taken as they are spelled.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
         self.tokenizer = tokenizer
-        backend = tokenizer.backend_tokenizer
+        backend: Tokenizer = getattr(tokenizer, "backend_tokenizer", None) or Tokenizer(models.WordLevel())
         self.added = tokenizer.get_added_vocab()
         self.is_byte_level = "ByteLevel" in f"{backend.decoder} {backend.pre_tokenizer}"
         self.falls_back_to_bytes = not self.is_byte_level and "ByteFallback" in str(backend.decoder)
@@ -135,11 +136,11 @@ def describe(tokenizer: PreTrainedTokenizerFast, longest: int = 10) -> Tokenizer
     special = set(tokenizer.all_special_tokens)
     numbers = [len(word) for word in (found.removeprefix(" ") for found in characters) if word.isdecimal()]
     return TokenizerReport(
-        model=_model_kind(text),
+        model=_model_kind(text, type(backend.model).__name__),
         size=len(tokenizer),
         special_tokens={token: vocabulary[token] for token in sorted(special, key=vocabulary.__getitem__)},
         normalizer=re.sub(r'"[^"]{40,}"', '"…"', str(backend.normalizer)) if backend.normalizer else "none",
-        altered=altered_texts(tokenizer),
+        altered=find_altered_texts(tokenizer),
         single_bytes=sum(map(text.is_byte, vocabulary)),
         single_characters=sum(len(found) == 1 for found in characters),
         numbers=len(numbers),
@@ -148,7 +149,7 @@ def describe(tokenizer: PreTrainedTokenizerFast, longest: int = 10) -> Tokenizer
     )
 
 
-def altered_texts(tokenizer: PreTrainedTokenizerFast) -> dict[str, tuple[str, str]]:
+def find_altered_texts(tokenizer: PreTrainedTokenizerFast) -> dict[str, tuple[str, str]]:
     """Which of `PROBES`, and of the tokenizer's own special tokens in a text, do not come back from decoding.
 
     Returns:
@@ -161,8 +162,7 @@ def altered_texts(tokenizer: PreTrainedTokenizerFast) -> dict[str, tuple[str, st
     return {kind: (text, decoded) for (kind, text), decoded in pairs if decoded != text}
 
 
-def _model_kind(text: TokenText) -> str:
-    model = type(text.tokenizer.backend_tokenizer.model).__name__
+def _model_kind(text: TokenText, model: str) -> str:
     if text.is_byte_level:
         return f"byte-level {model}"
     return f"{model} with byte fallback" if text.falls_back_to_bytes else model

@@ -1,48 +1,26 @@
-"""Train a subword tokenizer from text, and save it as a plain fast tokenizer."""
+"""Train a subword tokenizer from text, and save it as a plain fast tokenizer.
+
+The same texts give the same tokenizer, in any order. Except with `wordpiece`, decoding what was encoded, with
+`skip_special_tokens=True`, gives back every text without lone surrogates, or the normalised text if there is a
+`normalization`. This includes texts that spell a special token: with `split_special_tokens=True`, which is saved along,
+a `</s>` in a corpus or in a user's input is four ordinary characters, and cannot end a sentence. Programs that read
+`tokenizer.json` without `tokenizer_config.json` do not see that setting.
+"""
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence, Sized
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Iterable, Sequence, Sized
+from typing import Any
 
 from tokenizers import Tokenizer, normalizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from .bpe import train_bpe_with_fallback
-from .byte_bpe import train_byte_bpe
-from .byte_fallback import BYTE_TOKENS
-from .characters import train_characters
+from .algorithms import ALGORITHMS, AlgorithmName
 from .corpus import Normalization, log_progress, read
 from .reserved_tokens import BOS_TOKEN, EOS_ID, EOS_TOKEN, MASK_TOKEN, PAD_TOKEN, UNK_TOKEN, ReservedTokens
 from .training_options import TrainingOptions
-from .unigram import train_unigram
-from .wordpiece import train_wordpiece
-
-AlgorithmName = Literal["byte_bpe", "bpe", "unigram", "wordpiece", "characters"]
 
 NORMALIZERS = {"NFC": normalizers.NFC, "NFKC": normalizers.NFKC}
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Algorithm:
-    train: Callable[[Iterable[str], TrainingOptions], Tokenizer]
-    needs: tuple[int, str] = (len(BYTE_TOKENS), "bytes")
-    """What a vocabulary holds at least besides the reserved tokens."""
-    has_prefix_space: bool = True
-    shortage: str | None
-    """Why the vocabulary is smaller than asked for; None where that is no reason to warn."""
-
-
-_NO_PAIR = "no other pair occurs at least {min_frequency} times (min_frequency) in the texts"
-
-_ALGORITHMS: dict[AlgorithmName, _Algorithm] = {
-    "byte_bpe": _Algorithm(train=train_byte_bpe, shortage=_NO_PAIR),
-    "bpe": _Algorithm(train=train_bpe_with_fallback, shortage=_NO_PAIR),
-    "unigram": _Algorithm(train=train_unigram, shortage="the words of the texts have too few substrings in common"),
-    "wordpiece": _Algorithm(train=train_wordpiece, shortage=_NO_PAIR, needs=(1, "character"), has_prefix_space=False),
-    "characters": _Algorithm(train=train_characters, shortage=None, has_prefix_space=False),
-}
 
 
 def train_tokenizer(
@@ -62,42 +40,23 @@ def train_tokenizer(
     length: int | None = None,
     show_progress: bool = True,
 ) -> PreTrainedTokenizerFast:
-    """Train a tokenizer.
-
-    For a joint vocabulary (Vaswani et al., 2017, section 5.1) chain the source and the target texts. The same
-    texts give the same tokenizer, in any order.
-
-    Except with `wordpiece`, decoding what was encoded, with `skip_special_tokens=True`, gives back every text without
-    lone surrogates, or the normalised text if there is a `normalization`. This includes texts that spell a special
-    token: with `split_special_tokens=True`, which is saved along, a `</s>` in a corpus or in a user's input is four
-    ordinary characters, and cannot end a sentence. Programs that read `tokenizer.json` without
-    `tokenizer_config.json` do not see that setting.
+    """Train a tokenizer; what it gives back of a text is said at the top of this file.
 
     Args:
-        texts: The corpus; read once, never held in memory as a whole. What is held are its different words.
+        texts: The corpus; read once, never held in memory as a whole. What is held are its different words. For a joint
+            vocabulary (Vaswani et al., 2017, section 5.1) chain the source and the target texts.
         vocab_size: Number of tokens, all special tokens and user symbols included, and, except with `wordpiece`, the
-            256 bytes.
-        append_eos: Whether `</s>` ends each encoded text. True for encoder-decoder models (padded on the
-            right), False for decoder-only models (padded on the left, so that generation continues the text
-            itself).
-        algorithm: What a token is.
-            `byte_bpe`: a frequent sequence of bytes in a word (Sennrich et al., 2016, arXiv 1508.07909; Radford et
-            al., 2019). Lossless.
-            `bpe`: a frequent sequence of characters in a word, spaces written as "▁"; rare characters are spelled
-            in bytes. Lossless.
-            `unigram`: a substring of words, so that a language model of single tokens explains the texts best
-            (Kudo, 2018, arXiv 1804.10959); spaces and rare characters as in `bpe`. Lossless.
-            `wordpiece`: the longest known beginning of a word, then the longest known continuation, spelled "##..."
-            (Schuster and Nakajima, 2012; Devlin et al., 2018, arXiv 1810.04805). NOT lossless: decoding puts one space
-            between all words and punctuation marks, and unknown characters make a word `<unk>`.
-            `characters`: one character; rare ones are spelled in bytes. `vocab_size` is an upper bound. Lossless.
-        prefix_space: Whether encoding puts one space before the text, and decoding takes one away: a word
-            then has the same token at the start of a text as inside it. Decoding a continuation by itself
-            would lose its first space, so decoder-only models want False. Default: the value of `append_eos`.
-            `wordpiece` and `characters` have no use for it.
-        split_digits: Whether each digit is a token by itself (Touvron et al., 2023, arXiv 2302.13971, section
-            2.1), so that numbers are read and written digit by digit. Otherwise frequent digit sequences are
-            merged. With `characters` every digit is a token anyway.
+            256 bytes; with `characters` an upper bound.
+        append_eos: Whether `</s>` ends each encoded text. True for encoder-decoder models (padded on the right), False
+            for decoder-only models (padded on the left, so that generation continues the text itself).
+        algorithm: What a token is; see `AlgorithmName`.
+        prefix_space: Whether encoding puts one space before the text, and decoding takes one away: a word then has the
+            same token at the start of a text as inside it. Decoding a continuation by itself would lose its first
+            space, so decoder-only models want False. Default: the value of `append_eos`. `wordpiece` and `characters`
+            have no use for it.
+        split_digits: Whether each digit is a token by itself (Touvron et al., 2023, arXiv 2302.13971, section 2.1), so
+            that numbers are read and written digit by digit. Otherwise frequent digit sequences are merged. With
+            `characters` every digit is a token anyway.
         min_frequency: How often a pair must occur to be merged, and a character to be a token. Unigram has no such
             limit for its longer tokens.
         normalization: Unicode normalisation form of all texts, in training and in use.
@@ -107,8 +66,7 @@ def train_tokenizer(
         mask_token: Whether there is a special token `<mask>`, for masked language modelling.
         sentinels: How many special tokens `<extra_id_0>`, `<extra_id_1>`, ... there are, for span corruption
             (Raffel et al., 2020, arXiv 1910.10683).
-        model_max_length: Longest input of the model in tokens; `truncation=True` cuts there. Default:
-            unlimited.
+        model_max_length: Longest input of the model in tokens; `truncation=True` cuts there. Default: unlimited.
         length: Number of texts, for the progress bar, where `texts` has no `len()`.
         show_progress: Whether to show progress on standard error: bars in a terminal, in a log file a line twice a
             minute while the texts are read.
@@ -120,62 +78,24 @@ def train_tokenizer(
         TypeError: `texts` or `user_symbols` is one string instead of many.
         ValueError: There is no text, or only empty ones; `vocab_size` cannot hold the special tokens, the user's
             symbols and the bytes, or, with `unigram`, the characters of the texts; another argument is out of its
-            range; a user symbol is empty, is given twice, has white space or a control character, or cannot be told
-            from other tokens; or `prefix_space` is True for an algorithm that has none.
+            range; a user symbol cannot be told from other tokens; or `prefix_space` is True for an algorithm that has
+            none.
 
     Warns:
         UserWarning: The texts have too few pairs to merge; the vocabulary is smaller than `vocab_size`.
     """
-    if isinstance(texts, str):
-        raise TypeError("texts is one string; pass an iterable of strings, such as [text]")
-    if algorithm not in _ALGORITHMS:
-        raise ValueError(f"algorithm is {algorithm!r}, and must be one of {', '.join(_ALGORITHMS)}")
-    if normalization not in get_args(Normalization):
-        raise ValueError(f"normalization is {normalization!r}, and must be one of {', '.join(get_args(Normalization))}")
-    if min_frequency < 1:
-        raise ValueError(f"min_frequency is {min_frequency}, and must be at least 1")
-    chosen = _ALGORITHMS[algorithm]
-    if prefix_space and not chosen.has_prefix_space:
-        raise ValueError(f"prefix_space is True, and {algorithm} has no prefix space")
-    reserved = ReservedTokens(mask=mask_token, sentinel_count=sentinels, user_symbols=user_symbols)
-    smallest = _smallest(chosen, reserved)
-    if vocab_size < smallest:
-        raise ValueError(
-            f"vocab_size is {vocab_size}, and must be at least {smallest}: "
-            f"{reserved} and {chosen.needs[0]} {chosen.needs[1]}"
-        )
     options = TrainingOptions(
         vocab_size=vocab_size,
-        reserved=reserved,
-        prefix_space=chosen.has_prefix_space and (append_eos if prefix_space is None else prefix_space),
+        reserved=ReservedTokens(mask=mask_token, sentinel_count=sentinels, user_symbols=user_symbols),
+        prefix_space=append_eos if prefix_space is None else prefix_space,
         split_digits=split_digits,
         min_frequency=min_frequency,
+        normalization=normalization,
         length=len(texts) if length is None and isinstance(texts, Sized) else length,
         show_progress=show_progress,
     )
-    if show_progress and not sys.stderr.isatty():
-        texts = log_progress(texts, options.length)
-    tokenizer = chosen.train(read(texts, normalization=normalization, user_symbols=user_symbols), options)
-
-    trained_size = tokenizer.get_vocab_size()
-    if trained_size < vocab_size and chosen.shortage is not None:
-        warnings.warn(
-            f"the vocabulary has {trained_size} tokens instead of vocab_size={vocab_size}: "
-            f"{chosen.shortage.format(min_frequency=min_frequency)}",
-            stacklevel=2,
-        )
-    if normalization != "none":
-        first = NORMALIZERS[normalization]()
-        rest = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
-        tokenizer.normalizer = normalizers.Sequence([first, *rest])
-    reserved.add_to(tokenizer)
-    if append_eos:
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"$A {EOS_TOKEN}",
-            pair=f"$A {EOS_TOKEN} $B {EOS_TOKEN}",
-            special_tokens=[(EOS_TOKEN, EOS_ID)],
-        )
-    return _as_transformers(tokenizer, reserved, append_eos=append_eos, model_max_length=model_max_length)
+    tokenizer = _train(texts, algorithm, options, prefix_space)
+    return _wrap_for_transformers(tokenizer, options.reserved, append_eos=append_eos, model_max_length=model_max_length)
 
 
 def smallest_vocab_size(algorithm: AlgorithmName, user_symbols: Sequence[str] = ()) -> int:
@@ -185,24 +105,60 @@ def smallest_vocab_size(algorithm: AlgorithmName, user_symbols: Sequence[str] = 
         ValueError: A user symbol is empty, given twice, or reserved.
     """
     reserved = ReservedTokens(mask=False, sentinel_count=0, user_symbols=user_symbols)
-    return _smallest(_ALGORITHMS[algorithm], reserved)
+    return len(reserved.all) + ALGORITHMS[algorithm].needs[0]
 
 
-def _smallest(chosen: _Algorithm, reserved: ReservedTokens) -> int:
-    return len(reserved.all) + chosen.needs[0]
+def _train(
+    texts: Iterable[str], algorithm: AlgorithmName, options: TrainingOptions, prefix_space: bool | None
+) -> Tokenizer:
+    """Check what was asked for, and train what every tokenizer of the algorithm has."""
+    if isinstance(texts, str):
+        raise TypeError("texts is one string; pass an iterable of strings, such as [text]")
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm is {algorithm!r}, and must be one of {', '.join(ALGORITHMS)}")
+    chosen = ALGORITHMS[algorithm]
+    if prefix_space and not chosen.has_prefix_space:
+        raise ValueError(f"prefix_space is True, and {algorithm} has no prefix space")
+    smallest = len(options.reserved.all) + chosen.needs[0]
+    if options.vocab_size < smallest:
+        raise ValueError(
+            f"vocab_size is {options.vocab_size}, and must be at least {smallest}: "
+            f"{options.reserved} and {chosen.needs[0]} {chosen.needs[1]}"
+        )
+    if options.show_progress and not sys.stderr.isatty():
+        texts = log_progress(texts, options.length)
+    cleaned = read(texts, normalization=options.normalization, user_symbols=options.reserved.user_symbols)
+    tokenizer = chosen.train(cleaned, options)
+    size = tokenizer.get_vocab_size()
+    if size < options.vocab_size and chosen.shortage is not None:
+        warnings.warn(
+            f"the vocabulary has {size} tokens instead of vocab_size={options.vocab_size}: "
+            f"{chosen.shortage.format(min_frequency=options.min_frequency)}",
+            stacklevel=3,
+        )
+    if options.normalization != "none":
+        first = NORMALIZERS[options.normalization]()
+        rest = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+        tokenizer.normalizer = normalizers.Sequence([first, *rest])
+    return tokenizer
 
 
-def _as_transformers(
+def _wrap_for_transformers(
     tokenizer: Tokenizer, reserved: ReservedTokens, *, append_eos: bool, model_max_length: int | None
 ) -> PreTrainedTokenizerFast:
+    reserved.add_to(tokenizer)
+    if append_eos:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"$A {EOS_TOKEN}",
+            pair=f"$A {EOS_TOKEN} $B {EOS_TOKEN}",
+            special_tokens=[(EOS_TOKEN, EOS_ID)],
+        )
     # What is passed here is saved in tokenizer_config.json; what is set later as an attribute is not.
-    given: dict[str, Any] = {}
-    if model_max_length is not None:
-        given["model_max_length"] = model_max_length
-    if reserved.mask:
-        given["mask_token"] = MASK_TOKEN
-    if reserved.sentinels:
-        given["extra_special_tokens"] = reserved.sentinels
+    given: dict[str, Any] = {
+        "model_max_length": model_max_length,
+        "mask_token": MASK_TOKEN if reserved.mask else None,
+        "extra_special_tokens": reserved.sentinels or None,
+    }
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD_TOKEN,
@@ -212,5 +168,5 @@ def _as_transformers(
         padding_side="right" if append_eos else "left",
         split_special_tokens=True,
         clean_up_tokenization_spaces=False,  # a saved True asks the loader to join "a ." into "a."
-        **given,
+        **{name: value for name, value in given.items() if value is not None},
     )

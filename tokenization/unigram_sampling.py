@@ -17,8 +17,8 @@ from random import Random
 
 from transformers import PreTrainedTokenizerFast
 
-from .byte_fallback import spell
-from .words import encode_by_words
+from .algorithms.byte_fallback import spell
+from .algorithms.words import encode_by_words
 
 UNKNOWN_PENALTY = 10.0
 """How much less a character without a token scores than the rarest token (natural logarithm); as in the library."""
@@ -68,7 +68,7 @@ def encode_with_unigram_sampling(
     longest = max(map(len, vocab))
 
     @lru_cache(maxsize=WORDS_REMEMBERED)
-    def lattice(word: str) -> list[_Ending]:
+    def build_lattice(word: str) -> list[_Ending]:
         arcs: list[list[_Arc]] = [[] for _ in word]  # by the place where they end
         for start, character in enumerate(word):
             for end in range(start + 1, min(start + longest, len(word)) + 1):
@@ -79,7 +79,7 @@ def encode_with_unigram_sampling(
         return _filter_forward(arcs)
 
     random = Random(seed)
-    return encode_by_words(tokenizer, texts, lambda word: _sample_backward(lattice(word), random))
+    return encode_by_words(tokenizer, texts, lambda word: _sample_backward(build_lattice(word), random))
 
 
 def _filter_forward(arcs: list[list[_Arc]]) -> list[_Ending]:

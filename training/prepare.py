@@ -3,43 +3,46 @@
 What is made is cached: the run itself, or several runs whose models differ, then begin at once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from textwrap import shorten
+from typing import Any
 
-from .data.cleaning_report import report_table
+from .console.input_error import one_line_errors
+from .data.cleaning.report import report_table
 from .data.corpus import Corpus, TextStream
-from .input_error import one_line_errors
-from .run import Job, make_quiet
+from .recipe.recipe import Recipe
+from .run import make_quiet, make_tokenizers
+from .tasks.objective import Objective
 
 ROWS_SHOWN = 2
 CHARACTERS_SHOWN = 100
 
 
-def prepare(job: Job) -> Iterator[str]:
+def prepare(objective: Objective, recipe: Recipe[Any]) -> Iterator[str]:
     """Prepares a recipe's data, and yields lines for people as it goes.
 
     Raises:
         InputError: as the run itself would.
     """
-    splits = job.open_splits()
+    splits = objective.open_splits(recipe)
     for name in ("train", "validation", "test"):
         yield from _corpus_lines(f"data.{name}", getattr(splits, name))
-    tokenizers = job.make_tokenizers(splits)
+    tokenizers = make_tokenizers(objective, recipe, splits)
     sizes = " and ".join(f"{len(tokenizer):,}" for tokenizer in dict.fromkeys(tokenizers))
     yield f"tokenizer: {sizes} entries"
-    task = job.make_task(splits, tokenizers)
-    for split in task.splits():
+    task = objective.make_task(recipe, splits, tokenizers)
+    for split in (task.batches.facts(), *task.scoring.facts()):
         if split.tokens is not None:
             yield f"{split.name}: {split.examples:,} examples, {split.tokens:,} tokens"
-    yield task.describe_batches()
+    yield task.batches.describe()
 
 
-def main(make_job: Callable[[list[str]], Job], arguments: list[str]) -> None:
+def main(objective: Objective, arguments: list[str]) -> None:
     """Runs `paperformer prepare`: bad input ends in one line and exit code 2."""
     make_quiet()
     with one_line_errors():
-        for line in prepare(make_job(arguments)):
+        for line in prepare(objective, objective.read_recipe(arguments)):
             print(line, flush=True)
 
 

@@ -4,9 +4,9 @@ import json
 import logging
 import shlex
 import sys
+import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -18,56 +18,48 @@ import transformers
 import yaml
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
+from huggingface_hub.errors import HfHubHTTPError
 
-from .card import EVALUATION_FILE, ModelCardFacts, write_card
-from .corpora import Splits, cache_folder, training_sources
-from .data.cleaning_report import report_table
+from .atomic_files import replace_file, replace_folder
+from .console.input_error import InputError, one_line_errors
+from .console.progress import is_first_process, say
+from .data.cleaning.report import report_table
 from .data.corpus import Corpus
-from .data.sources import Source
-from .engine.compiling import check_compiler
+from .data.readers.sources import Source
+from .data.splits import Splits, cache_folder, training_sources
+from .data.tokenizers import Tokenizers, given_tokenizers, load_tokenizers, trained_tokenizers
+from .engine.devices.compiling import check_compiler
+from .engine.devices.precision import Precision
 from .engine.guard import TrainingDivergedError
 from .engine.loop import FittedModel, fit
-from .engine.precision import Precision
 from .engine.stop_request import TrainingStopped
-from .engine.task import Task
-from .engine.trackers import check_trackers, start_trackers
-from .input_error import InputError, one_line_errors
-from .options.optimization import Optimization
-from .progress import is_first_process, say
-from .recipe import Recipe
-from .report import write_report
-from .run_folder import RunFolder, replace_file, replace_folder
-from .run_tokenizers import Tokenizers, given_tokenizers, load_tokenizers, trained_tokenizers
+from .evaluation.evaluation_file import EVALUATION_FILE, entry_of
+from .publishing import upload
+from .recipe.optimization import Optimization
+from .recipe.recipe import Recipe
+from .reporting.card import ModelCardFacts, write_card
+from .reporting.report import write_report
+from .reporting.trackers import check_trackers, start_trackers
+from .run_folder import RunFolder
+from .tasks.objective import Objective
+from .tasks.protocols import Task
 
 
-@dataclass(frozen=True)
-class Job:
-    """A recipe, and what its family of models does with it."""
-
-    recipe: Recipe[Any]
-
-    open_splits: Callable[[], Splits]
-    """Reads and cleans the text."""
-
-    make_task: Callable[[Splits, Tokenizers], Task]
-
-    max_length: int | None
-    """The longest input in tokens, for a tokenizer that is trained."""
-
-    def make_tokenizers(self, splits: Splits) -> Tokenizers:
-        """The tokenizers that the recipe asks for: given ones, or trained on the training text."""
-        if self.recipe.tokenizer.path is not None:
-            return given_tokenizers(self.recipe.tokenizer, append_eos=splits.train.is_parallel)
-        return trained_tokenizers(self.recipe, splits.train, cache_folder(self.recipe), max_length=self.max_length)
+def make_tokenizers(objective: Objective, recipe: Recipe[Any], splits: Splits) -> Tokenizers:
+    """The tokenizers that a recipe asks for: given ones, or trained on the training text."""
+    if recipe.tokenizer.path is not None:
+        return given_tokenizers(recipe.tokenizer, append_eos=splits.train.is_parallel)
+    return trained_tokenizers(recipe, splits.train, cache_folder(recipe), max_length=objective.max_length(recipe))
 
 
-def run(job: Job, command: str) -> Path:
+def run(objective: Objective, recipe: Recipe[Any], command: str) -> Path:
     """Carries out a recipe and returns the finished model's folder.
 
     Everything that can be checked is checked before the run's folder is touched.
 
     Args:
-        job: what to do.
+        objective: what the recipe is for.
+        recipe: what to do.
         command: the command line, for the card.
 
     Raises:
@@ -75,7 +67,6 @@ def run(job: Job, command: str) -> Path:
         TrainingDivergedError: if the loss exploded.
         TrainingStopped: if the run was interrupted; its state is saved.
     """
-    recipe = job.recipe
     check_trackers(recipe.run.trackers)
     # Others wait while the first process reads the data, or validates.
     patience = InitProcessGroupKwargs(timeout=timedelta(hours=6))
@@ -85,11 +76,13 @@ def run(job: Job, command: str) -> Path:
     with accelerator.main_process_first():
         if accelerator.is_main_process:
             changes = folder.check(recipe)
-            splits = job.open_splits()
+            splits = objective.open_splits(recipe)
             _say_what_was_left_out(splits)
             has_tokenizers = recipe.run.resume and folder.tokenizer_path.is_dir()
-            tokenizers = load_tokenizers(folder.tokenizer_path) if has_tokenizers else job.make_tokenizers(splits)
-            task = job.make_task(splits, tokenizers)
+            tokenizers = (
+                load_tokenizers(folder.tokenizer_path) if has_tokenizers else make_tokenizers(objective, recipe, splits)
+            )
+            task = objective.make_task(recipe, splits, tokenizers)
             for change in changes:
                 say(f"{change.field} was {change.before} when the run was begun, and is {change.now} from here on")
             folder.create(recipe.yaml)
@@ -98,7 +91,7 @@ def run(job: Job, command: str) -> Path:
             replace_file(folder.data_path, json.dumps(splits.report(), indent=2, ensure_ascii=False) + "\n")
         else:
             tokenizers = load_tokenizers(folder.tokenizer_path)
-            task = job.make_task(job.open_splits(), tokenizers)
+            task = objective.make_task(recipe, objective.open_splits(recipe), tokenizers)
     if accelerator.is_main_process:
         done = max((step for step, _ in folder.checkpoints()), default=0)
         options = yaml.safe_load(recipe.yaml)
@@ -106,7 +99,7 @@ def run(job: Job, command: str) -> Path:
     try:
         fitted = fit(task, recipe, folder, accelerator)
         if accelerator.is_main_process:
-            _finish(recipe, folder, task, fitted, tokenizers, command)
+            _finish(objective, recipe, folder, task, fitted, tokenizers, command)
         accelerator.wait_for_everyone()
     finally:
         accelerator.end_training()
@@ -120,21 +113,20 @@ def _check_device(options: Optimization, device: torch.device) -> None:
         check_compiler(device)
 
 
-def main(run_recipe: Callable[[list[str], str], Path], module: str, arguments: list[str] | None = None) -> Path:
+def main(objective: Objective, arguments: list[str] | None = None) -> Path:
     """Runs a training script: bad input ends in one line and exit code 2, an interruption in exit code 130.
 
     Args:
-        run_recipe: takes the command line's arguments and the command line as the card shows it.
-        module: the script, as `accelerate launch -m` takes it.
+        objective: what the script trains for.
         arguments: by default those of this process.
     """
     if arguments is None:
         arguments = sys.argv[1:]
-    command = f"accelerate launch -m {module} {shlex.join(arguments)}"
+    command = f"accelerate launch -m {objective.script} {shlex.join(arguments)}"
     make_quiet()
     with one_line_errors():
         try:
-            model_path = run_recipe(arguments, command)
+            model_path = run(objective, objective.read_recipe(arguments), command)
         except TrainingStopped as stopped:
             say(f"{stopped}; go on with: {_resuming(command)}")
             sys.exit(130)
@@ -175,6 +167,7 @@ def make_quiet() -> None:
 
 
 def _finish(
+    objective: Objective,
     recipe: Recipe[Any],
     folder: RunFolder,
     task: Task,
@@ -183,13 +176,16 @@ def _finish(
     command: str,
 ) -> None:
     """Scores the model on validation and test, and writes the model folder and its card."""
-    evaluation: dict[str, dict[str, Any]] = {}
-    outputs: list[str] = []
+    entries: dict[str, dict[str, Any]] = {}
+    outputs: Sequence[str] = []
     for split in ("validation", "test"):
-        evaluation[split], outputs = task.evaluate(fitted.model, split)
-        say(f"{split}: {_one_line(evaluation[split])}")
-    scores = json.dumps(evaluation, indent=2, ensure_ascii=False) + "\n"
-    samples = task.samples(outputs)
+        started = time.perf_counter()
+        evaluation = task.scoring.evaluate(fitted.model, split)
+        entries[split] = entry_of(objective.hub_task, split, evaluation, time.perf_counter() - started)
+        outputs = evaluation.outputs
+        say(f"{split}: {', '.join(f'{score.metric.entry} {score.value:.3f}' for score in evaluation.scores)}")
+    scores = json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
+    samples = task.scoring.samples(outputs)
 
     def write_evaluation(path: Path) -> None:
         (path / EVALUATION_FILE).write_text(scores, encoding="utf-8")
@@ -199,14 +195,36 @@ def _finish(
 
     replace_folder(folder.evaluation_path, write_evaluation)
 
-    curve = [(r["step"], r["validation"]["loss"]) for r in folder.metrics() if "validation" in r]
-    data = vars(recipe.data)
-    facts = ModelCardFacts(
+    def write_model(path: Path) -> None:
+        fitted.model.save_pretrained(path)
+        tokenizers.save(path)
+        (path / EVALUATION_FILE).write_text(scores, encoding="utf-8")
+        write_card(path, _facts(objective, recipe, folder, task, fitted, entries, samples, command))
+
+    replace_folder(folder.model_path, write_model)
+    say(f"report: {write_report(folder.path)}")
+    if recipe.run.push_to_hub:
+        _publish(folder.model_path, recipe.run.push_to_hub)
+
+
+def _facts(
+    objective: Objective,
+    recipe: Recipe[Any],
+    folder: RunFolder,
+    task: Task,
+    fitted: FittedModel,
+    evaluation: dict[str, dict[str, Any]],
+    samples: Sequence[tuple[str, ...]],
+    command: str,
+) -> ModelCardFacts:
+    """What the card is made of."""
+    metrics, sources, data = folder.metrics(), training_sources(recipe.data), vars(recipe.data)
+    return ModelCardFacts(
         name=recipe.run.name,
-        task=evaluation["test"]["task"],
-        dataset=" and ".join(dict.fromkeys(map(_title, training_sources(recipe.data)))),
-        hub_datasets=[source.hub for source in training_sources(recipe.data) if source.hub],
-        splits=task.splits(),
+        task=objective.hub_task,
+        dataset=" and ".join(dict.fromkeys(map(_title, sources))),
+        hub_datasets=[source.hub for source in sources if source.hub],
+        splits=[task.batches.facts(), *task.scoring.facts()],
         left_out=_left_out(folder),
         languages=[data[key] for key in ("source_language", "target_language", "language") if key in data],
         license=recipe.run.license,
@@ -215,24 +233,13 @@ def _finish(
         recipe=recipe.yaml,
         command=command,
         seed=recipe.run.seed,
-        hardware=", then ".join(dict.fromkeys(r["hardware"] for r in folder.metrics() if "hardware" in r)),
+        hardware=", then ".join(dict.fromkeys(record["hardware"] for record in metrics if "hardware" in record)),
         minutes=fitted.progress.seconds / 60,
         versions={name: version(name) for name in ("paperformer", "torch", "transformers", "tokenizers", "sacrebleu")},
-        validation_curve=curve,
+        validation_curve=[(r["step"], r["validation"]["loss"]) for r in metrics if "validation" in r],
         evaluation=evaluation,
         samples=samples,
     )
-
-    def write_model(path: Path) -> None:
-        fitted.model.save_pretrained(path)
-        tokenizers.save(path)
-        (path / EVALUATION_FILE).write_text(scores, encoding="utf-8")
-        write_card(path, facts)
-
-    replace_folder(folder.model_path, write_model)
-    say(f"report: {write_report(folder.path)}")
-    if recipe.run.push_to_hub:
-        _publish(folder.model_path, recipe.run.push_to_hub)
 
 
 def _left_out(folder: RunFolder) -> dict[str, int]:
@@ -247,28 +254,14 @@ def _left_out(folder: RunFolder) -> dict[str, int]:
 
 
 def _publish(model_path: Path, repo_id: str) -> None:
-    from huggingface_hub.errors import HfHubHTTPError
-
-    from ..hub import push  # the front door, which imports this package
-
     try:
-        address = push(model_path, repo_id)
+        address = upload.push(model_path, repo_id)
     except (HfHubHTTPError, OSError) as error:
         raise InputError(
             f"{model_path} is finished, and could not be uploaded to {repo_id}: {str(error).splitlines()[0]}; "
             f"try again with: paperformer push {model_path} {repo_id}"
         ) from error
     say(f"published: {address}")
-
-
-def _one_line(scores: dict[str, Any]) -> str:
-    parts = []
-    for name, value in scores.items():
-        if isinstance(value, dict):
-            value = value.get("score", value.get("nats_per_token"))
-        if isinstance(value, float) and name != "seconds":
-            parts.append(f"{name} {value:.3f}")
-    return ", ".join(parts)
 
 
 def _title(source: Source) -> str:

@@ -14,21 +14,21 @@ Folders are written under a temporary name and then renamed, so that a folder of
 """
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .input_error import InputError, writing
-from .recipe_changes import Change, check_changes
+from .atomic_files import remove_folder, replace_file, replace_folder, writing
+from .console.input_error import InputError
+from .recipe.changes import Change, check_changes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from .options.run import RunOptions
-    from .recipe import Recipe
+    from .recipe.recipe import Recipe
+    from .recipe.run import RunOptions
 
 
 class RunFolder:
@@ -112,7 +112,7 @@ class RunFolder:
         """Deletes the checkpoints of all other steps."""
         for step, folder in self.checkpoints():
             if step not in steps:
-                _remove_folder(folder)
+                remove_folder(folder)
 
     def log(self, record: dict[str, Any]) -> None:
         """Appends one line to metrics.jsonl."""
@@ -160,60 +160,3 @@ def _records(path: Path) -> list[dict[str, Any]]:
         return []
     lines = path.read_text(encoding="utf-8").split("\n")
     return [json.loads(line) for line in lines[:-1]]  # what follows the last line end was cut off by a crash
-
-
-def replace_folder(folder: Path, write: Callable[[Path], Any]) -> None:
-    """Lets `write` fill a temporary folder, which then takes the place of `folder`.
-
-    Raises:
-        InputError: if it cannot be written; what was there before is still there.
-    """
-    temporary = partial_path(folder)
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        with writing(folder):
-            temporary.mkdir(parents=True)
-            write(temporary)
-            _sync(temporary)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    if folder.exists():
-        _remove_folder(folder, temporary_name=folder.with_name(f"{folder.name}.old.partial"))
-    temporary.rename(folder)
-
-
-def _sync(folder: Path) -> None:
-    """Waits until a folder is on the disk: a name that survives a power failure must not stand for empty files."""
-    for path in (*folder.rglob("*"), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _remove_folder(folder: Path, temporary_name: Path | None = None) -> None:
-    """Deletes a folder that must not be taken for a complete one if this is interrupted."""
-    shutil.rmtree(folder.rename(temporary_name or partial_path(folder)))
-
-
-def partial_path(path: Path) -> Path:
-    """The temporary name under which a file or a folder is written."""
-    return path.with_name(f"{path.name}.partial")
-
-
-def replace_file(path: Path, content: str | bytes) -> None:
-    """Writes a file whole or not at all; text as UTF-8.
-
-    Raises:
-        InputError: if it cannot be written; what was there before is still there.
-    """
-    temporary = partial_path(path)
-    try:
-        with writing(path):
-            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    temporary.replace(path)

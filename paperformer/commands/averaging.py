@@ -6,7 +6,7 @@ from shutil import copy
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..training.input_error import InputError
+from ..training.console.input_error import InputError
 from .loading import load_model, prepare_to_load
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ def average(models: list[str], *, output: str, last: int | None = None, best: in
     """
     from safetensors.torch import save_file
 
-    from ..training.engine.averaging import mean_weights
-    from ..training.run_folder import replace_folder
-    from ..training.run_tokenizers import load_tokenizers
+    from ..training.atomic_files import replace_folder
+    from ..training.data.tokenizers import load_tokenizers
+    from ..training.engine.checkpoints.averaging import mean_weights
 
     if Path(output).exists():
         raise InputError(f"{output} exists; give a new folder for the model")
-    weights = _weights(models, last, best)
+    weights = _find_weights([Path(model) for model in models], last, best)
     _check_same_model(weights)
     first, mean = weights[0], mean_weights([part.file for part in weights])
     with TemporaryDirectory() as bare:
@@ -93,23 +93,22 @@ def _check_fit(model: "PreTrainedModel", weights: "dict[str, Tensor]", part: Wei
         raise InputError(f"{part.file} does not fit {part.config / 'config.json'}: they differ in {odd[0]}")
 
 
-def _weights(models: Sequence[str], last: int | None, best: int | None) -> list[Weights]:
+def _find_weights(paths: Sequence[Path], last: int | None, best: int | None) -> list[Weights]:
     """What the command line names."""
-    paths = [Path(model) for model in models]
     for path in paths:
         if not path.is_dir():
             raise InputError(f"there is no folder {path}; give checkpoints, model folders, or one run's folder")
     if len(paths) == 1 and (paths[0] / "recipe.yaml").is_file():
-        return _weights_of_run(paths[0], last, best)
-    if last is not None or best is not None:
+        paths = _find_checkpoints(paths[0], last, best)
+    elif last is not None or best is not None:
         raise InputError(f"--{'best' if last is None else 'last'} is for one run's folder, such as runs/NAME")
-    return [_weights_of_folder(path) for path in paths]
+    return [_read_folder(path) for path in paths]
 
 
-def _weights_of_run(path: Path, last: int | None, best: int | None) -> list[Weights]:
-    """Of its last checkpoints, or of those with the best validation score."""
-    from ..training.options.run import RunOptions
-    from ..training.run_comparison import read_run, steps_by_score
+def _find_checkpoints(path: Path, last: int | None, best: int | None) -> list[Path]:
+    """The last checkpoints of a run, or those with the best validation score."""
+    from ..training.recipe.run import RunOptions
+    from ..training.reporting.comparison import read_run, steps_by_score
     from ..training.run_folder import RunFolder
 
     if (last is None) == (best is None):
@@ -126,17 +125,17 @@ def _weights_of_run(path: Path, last: int | None, best: int | None) -> list[Weig
         steps = [step for step in steps_by_score(run) if step in checkpoints]
     if not 1 <= count <= len(steps):
         raise InputError(f"{option} is {count}; {path} has {len(steps)} {kind} (checkpoints.keep_last keeps more)")
-    return [_weights_of_folder(checkpoints[step]) for step in sorted(steps[:count])]
+    return [checkpoints[step] for step in sorted(steps[:count])]
 
 
-def _weights_of_folder(path: Path) -> Weights:
-    """Of a checkpoint or a model folder."""
-    from ..training.engine.selection import weights_file
+def _read_folder(path: Path) -> Weights:
+    """The weights of a checkpoint or a model folder."""
+    from ..training.engine.checkpoints.selection import find_weights_file
 
     run = path.resolve().parent.parent
     for config, tokenizer in ((path, path), (run, run / "tokenizer"), (run / "model", run / "model")):
         if (config / "config.json").is_file() and (tokenizer / "tokenizer.json").is_file():
-            return Weights(weights_file(path), config, tokenizer)
+            return Weights(find_weights_file(path), config, tokenizer)
     raise InputError(f"{path} is no model's folder, and no checkpoint of a run: no config.json with a tokenizer")
 
 
@@ -156,12 +155,7 @@ def _check_same_model(weights: Sequence[Weights]) -> None:
         kept = {name: value for name, value in config.items() if name not in MAY_DIFFER}
         return kept | {"the tokenizer": json.loads((part.tokenizer / "tokenizer.json").read_text("utf-8"))}
 
-    first, *others = weights
-    expected = meaning(first)
-    for other in others:
-        own = meaning(other)
-        for name in expected.keys() | own.keys():
-            if expected.get(name) != own.get(name):
-                raise InputError(
-                    f"{first.file.parent} and {other.file.parent} differ in {name}; only weights of one model average"
-                )
+    first, *others = ((part.file.parent, meaning(part)) for part in weights)
+    for folder, own in others:
+        if differing := sorted(name for name in first[1] | own if first[1].get(name) != own.get(name)):
+            raise InputError(f"{first[0]} and {folder} differ in {differing[0]}; only weights of one model average")

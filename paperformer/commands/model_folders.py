@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
-from ..training.input_error import InputError
+from ..training.console.input_error import InputError
 from .loading import prepare_to_load
 
 Foreign = Literal["marian", "gpt2", "llama", "bert"]
@@ -52,7 +52,7 @@ def push(folder: str, repo_id: str, private: bool | None = None) -> None:
     """
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    from ..hub import push as push_folder
+    from ..training.publishing.upload import push as push_folder
 
     try:
         print(push_folder(folder, repo_id, private=private))

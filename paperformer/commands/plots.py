@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from ..training.input_error import InputError
+from ..training.console.input_error import InputError
 from .loading import load_model, load_target_tokenizer, load_tokenizer, model_name
 
 
@@ -32,19 +32,19 @@ def plot_attention(
             more of long texts.
         output: File to write, .svg or .png.
     """
-    from ..plots.attention_maps import attention_figure, attention_maps
-    from ..plots.figure_file import figure_path, save_figure
+    from ..plots.attention_maps import collect_attention, draw_attention
+    from ..plots.figure_file import check_figure_path, save_figure
 
-    path = figure_path(output)
+    path = check_figure_path(output)
     loaded = load_model(model, attn_implementation="eager")  # the one implementation that shows its weights
-    maps = attention_maps(loaded, load_tokenizer(model), text, target, load_target_tokenizer(loaded))
+    maps = collect_attention(loaded, load_tokenizer(model), text, target, load_target_tokenizer(loaded))
     chosen = part or ("cross" if "cross" in maps else "self")
     if chosen not in maps:
         raise InputError(f"--part is {chosen}; a {loaded.config.model_type} has {', '.join(maps)}")
     weights = maps[chosen].weights
-    layers, heads = _selected("--layer", layer, weights.shape[0]), _selected("--head", head, weights.shape[1])
+    layers, heads = _select("--layer", layer, weights.shape[0]), _select("--head", head, weights.shape[1])
     highest = 1.0 if scale == "one" else float(weights[layers][:, heads].max())
-    save_figure(attention_figure(maps[chosen], model_name(model), layers, heads, highest=highest), path)
+    save_figure(draw_attention(maps[chosen], model_name(model), layers, heads, highest=highest), path)
     print(path)
 
 
@@ -56,15 +56,15 @@ def plot_positions(model: str, length: int | None = None, output: str = "positio
         length: How many positions to draw; by default 128, or all if the model takes fewer.
         output: File to write, .svg or .png.
     """
-    from ..plots.figure_file import figure_path, save_figure
-    from ..plots.position_schemes import positions_figure
+    from ..plots.figure_file import check_figure_path, save_figure
+    from ..plots.position_schemes import draw_positions
 
     if length is not None and length < 2:
         raise InputError(f"--length is {length}; it must be at least 2")
-    path = figure_path(output)
+    path = check_figure_path(output)
     loaded = load_model(model, device_map="cpu")
     length = length or min(128, loaded.config.max_position_embeddings)
-    save_figure(positions_figure(loaded, model_name(model), length), path)
+    save_figure(draw_positions(loaded, model_name(model), length), path)
     print(path)
 
 
@@ -76,12 +76,12 @@ def plot_gradients(run: str, heatmap: bool = False, output: str = "gradients.svg
         heatmap: Add a map of layer by step below the lines.
         output: File to write, .svg or .png.
     """
-    from ..plots.figure_file import figure_path, save_figure
-    from ..plots.gradient_norms import gradient_history, gradients_figure
+    from ..plots.figure_file import check_figure_path, save_figure
+    from ..plots.gradient_norms import draw_gradients, read_gradient_history
 
-    path = figure_path(output)
-    history = gradient_history(Path(run))
-    save_figure(gradients_figure(history, Path(run).resolve().name, heatmap=heatmap), path)
+    path = check_figure_path(output)
+    history = read_gradient_history(Path(run))
+    save_figure(draw_gradients(history, Path(run).resolve().name, heatmap=heatmap), path)
     print(path)
 
 
@@ -92,7 +92,7 @@ PLOTS: dict[str, Callable[..., None]] = {
 }
 
 
-def _selected(option: str, number: int | Literal["all"], count: int) -> list[int]:
+def _select(option: str, number: int | Literal["all"], count: int) -> list[int]:
     """The one number, or all numbers below `count`."""
     if number == "all":
         return list(range(count))

@@ -3,15 +3,15 @@
 import json as json_format
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..training.input_error import InputError
-from .tables import GAP, aligned, screen_width, width_of
+from ..training.console.input_error import InputError
+from ..training.console.suggestions import suggest
+from ..training.console.tables import GAP, align_rows, find_screen_width, measure_width
 
 if TYPE_CHECKING:
-    from ..training.run_comparison import RunRecord, ScoreRow
+    from ..training.reporting.comparison import RunRecord, ScoreRow
 
 LONGEST_NAME = 28  # columns of the screen; longer names go on in the next line
 NARROWEST_RUN = 16  # the same, of a run that stands beside others
@@ -30,7 +30,7 @@ def runs(names: tuple[str, ...], output_dir: str = "runs", json: bool = False, r
         json: Print JSON instead of a table.
         report: Write report.html, with curves and samples, into the folder of each named run.
     """
-    from ..training.run_comparison import list_runs
+    from ..training.reporting.comparison import list_runs
 
     folder = Path(output_dir)
     if not folder.is_dir():
@@ -39,12 +39,14 @@ def runs(names: tuple[str, ...], output_dir: str = "runs", json: bool = False, r
         raise InputError("--report needs the name of a run, or several")
     found = _named_runs(names, folder) if names else list_runs(folder)
     if report:
-        from ..training.report import write_report
+        from ..training.reporting.report import write_report
 
         for run in found:
             print(write_report(run.path))
     elif json:
-        records = [_plain(asdict(run) | {"state": run.state}) for run in found]
+        records = [
+            _plain(vars(run) | {"test": [score.record() for score in run.test], "state": run.state}) for run in found
+        ]
         print(json_format.dumps(records, indent=2, ensure_ascii=False, default=str))
     elif not names:
         print(_table(found) if found else f"no runs in {folder}")
@@ -58,16 +60,14 @@ def _named_runs(names: Sequence[str], folder: Path) -> "list[RunRecord]":
     Raises:
         InputError: if there is none of a name, or if it cannot be read.
     """
-    from difflib import get_close_matches
-
-    from ..training.run_comparison import read_run
+    from ..training.reporting.comparison import read_run
 
     there = [path.name for path in folder.iterdir() if path.is_dir()]
     found = []
     for name in dict.fromkeys(names):
         if name not in there:
-            near = get_close_matches(name, there, n=1, cutoff=0)
-            raise InputError(f"there is no run {name} in {folder}" + (f"; did you mean {near[0]}?" if near else ""))
+            hint = suggest(name, there, f"paperformer runs --output_dir {folder} lists them")
+            raise InputError(f"there is no run {name} in {folder}; {hint}")
         run = read_run(folder / name)
         if run.problem:
             raise InputError(f"{run.path} cannot be shown: {run.problem}")
@@ -82,22 +82,22 @@ def _table(found: "Sequence[RunRecord]") -> str:
         "task": lambda run: run.task,
         "steps": lambda run: run.state,
         "validation": lambda run: "" if run.best is None else f"{run.select_by} {run.best:.3f}",
-        "test": lambda run: f"{run.test[0].metric} {run.test[0].value:.3f}" if run.test else "",
+        "test": lambda run: f"{run.test[0].metric.name} {run.test[0].value:.3f}" if run.test else "",
         "changed": lambda run: f"{run.changed:%Y-%m-%d}",
         "minutes": _minutes,
         "tokens/s": _speed,
         "parameters": _parameters,
     }
     rows = [list(columns), *([cell(run) for cell in columns.values()] for run in found)]
-    name_width = min(LONGEST_NAME, width_of([row[:1] for row in rows]))
-    while name_width + len(GAP) + width_of([row[1:] for row in rows]) > screen_width():
+    name_width = min(LONGEST_NAME, measure_width([row[:1] for row in rows]))
+    while name_width + len(GAP) + measure_width([row[1:] for row in rows]) > find_screen_width():
         rows = [row[:-1] for row in rows]
     numbers = [index for index, name in enumerate(columns) if name in ("minutes", "tokens/s", "parameters")]
-    return aligned(rows, right=numbers, widest={0: name_width})
+    return align_rows(rows, right=numbers, widest={0: name_width})
 
 
 def _in_full(run: "RunRecord") -> str:
-    from ..training.run_comparison import changed_fields
+    from ..training.reporting.comparison import changed_fields
 
     parts = {"": _named_values({name: value for name, value in _facts(run).items() if value})}
     if changed := changed_fields(run):
@@ -106,15 +106,15 @@ def _in_full(run: "RunRecord") -> str:
         parts["validation"] = _curve(run)
     if run.test:
         parts["test"] = _named_values(
-            {f"  {result.name}": f"{result.value:.{result.digits}f}  ({result.basis})" for result in run.test}
+            {f"  {score.metric.label}": f"{score.shown}  ({score.basis})" for score in run.test}
         )
     if run.events:
         last = f", the last {EVENTS_SHOWN}" if len(run.events) > EVENTS_SHOWN else ""
         rows = [
             [f"  step {event.get('at_step', event['step']):,}", _event(event)] for event in run.events[-EVENTS_SHOWN:]
         ]
-        width = screen_width() - len(GAP) - width_of([row[:1] for row in rows])
-        parts[f"events: {len(run.events):,}{last}"] = aligned(rows, widest={1: width})
+        width = find_screen_width() - len(GAP) - measure_width([row[:1] for row in rows])
+        parts[f"events: {len(run.events):,}{last}"] = align_rows(rows, widest={1: width})
     return "\n\n".join(f"{title}\n{part}" if title else part for title, part in parts.items())
 
 
@@ -144,7 +144,7 @@ def _facts(run: "RunRecord") -> dict[str, str]:
 def _named_values(values: Mapping[str, str]) -> str:
     """A line for each, whose values go on in the next line where the screen ends."""
     rows = [[name, value] for name, value in values.items()]
-    return aligned(rows, widest={1: screen_width() - len(GAP) - width_of([row[:1] for row in rows])})
+    return align_rows(rows, widest={1: find_screen_width() - len(GAP) - measure_width([row[:1] for row in rows])})
 
 
 def _curve(run: "RunRecord") -> str:
@@ -158,12 +158,12 @@ def _curve(run: "RunRecord") -> str:
             marks = [MARK if step == best and metric == run.select_by else "" for metric in metrics]
             scores = [run.validation[step].get(metric, math.nan) for metric in metrics]
             rows.append([f"  {step:,}", *(f"{mark}{score:.4f}" for mark, score in zip(marks, scores, strict=True))])
-    return aligned(rows, right=range(len(rows[0])))
+    return align_rows(rows, right=range(len(rows[0])))
 
 
 def _comparison(found: "Sequence[RunRecord]") -> str:
     """Scores and differing fields side by side, as many runs at a time as the screen is wide enough for."""
-    from ..training.run_comparison import differing_fields, score_rows
+    from ..training.reporting.comparison import differing_fields, score_rows
 
     scores = score_rows(found)
     rows = [
@@ -172,24 +172,24 @@ def _comparison(found: "Sequence[RunRecord]") -> str:
         ["minutes", *map(_minutes, found)],
         ["tokens/s", *map(_speed, found)],
         ["parameters", *map(_parameters, found)],
-        *([f"{row.split} {row.metric}", *_marked(row)] for row in scores),
+        *([f"{row.split} {row.metric.name}", *_marked(row)] for row in scores),
     ]
     rows += [
         [name, *(_text(run.recipe[name]) if name in run.recipe else "" for run in found)]
         for name in differing_fields(found)
     ]
 
-    left = screen_width() - width_of([row[:1] for row in rows])
+    left = find_screen_width() - measure_width([row[:1] for row in rows])
     at_once = min(len(found), left // (NARROWEST_RUN + len(GAP)))
     columns = range(1, at_once + 1)
     widest = dict.fromkeys(columns, left // at_once - len(GAP))
     parts = [
-        aligned([[row[0], *row[1:][first : first + at_once]] for row in rows], right=columns, widest=widest)
+        align_rows([[row[0], *row[1:][first : first + at_once]] for row in rows], right=columns, widest=widest)
         for first in range(0, len(found), at_once)
     ]
     notes = ["* the best"] if any(row.best is not None for row in scores) else []
     notes += [
-        f"{row.split} {row.metric} is not measured on the same text in the same way: no best"
+        f"{row.split} {row.metric.name} is not measured on the same text in the same way: no best"
         for row in scores
         if not row.is_comparable
     ]

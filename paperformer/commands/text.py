@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..training.input_error import InputError
+from ..training.console.input_error import InputError
 from .loading import load, load_target_tokenizer
 
 if TYPE_CHECKING:
@@ -32,13 +32,14 @@ def evaluate(
     """
     import json
 
-    from ..training.evaluation import translation_scores
+    from ..training.evaluation.evaluation_file import fields_of
+    from ..training.evaluation.metrics import score_outputs
 
     _check_beams(num_beams)
     sources, references = _read_parallel(Path(source), Path(reference))
     more = {name: _load_metric(name) for name in metrics or []}
     hypotheses = _translate(model, sources, num_beams, length_penalty)
-    scores = translation_scores(hypotheses, references)
+    scores = fields_of(score_outputs(hypotheses, references))
     scores |= {name: metric.compute(predictions=hypotheses, references=references) for name, metric in more.items()}
     print(json.dumps(scores, indent=2, default=float))
 
@@ -52,7 +53,7 @@ def translate(model: str, input: str = "-", num_beams: int = 5, length_penalty: 
         num_beams: Beam size; 1 is greedy and fastest.
         length_penalty: Exponent of the length by which a beam's score is divided.
     """
-    from ..training.data.lines import blocks, decode_lines, read_lines
+    from ..training.data.text.lines import blocks, decode_lines, read_lines
 
     _check_beams(num_beams)
     is_piped = input == "-"
@@ -80,7 +81,7 @@ def generate(
     """
     import torch
 
-    from ..training.evaluation import generate as generate_ids
+    from ..training.evaluation.decoding import generate as generate_ids
 
     if max_new_tokens < 1:
         raise InputError(f"--max_new_tokens is {max_new_tokens}; it must be at least 1")
@@ -113,8 +114,8 @@ def _check_beams(num_beams: int) -> None:
 
 def _read_parallel(source: Path, reference: Path) -> tuple[list[str], list[str]]:
     """The lines of two files, of which line n of one belongs to line n of the other."""
-    from ..training.data.bad_lines import BadLines
-    from ..training.data.parallel_files import ParallelFiles
+    from ..training.data.readers.parallel_files import ParallelFiles
+    from ..training.data.text.bad_lines import BadLines
 
     sources: list[str] = []
     references: list[str] = []
@@ -125,7 +126,7 @@ def _read_parallel(source: Path, reference: Path) -> tuple[list[str], list[str]]
 
 
 def _translate(model: str, sources: list[str], num_beams: int, length_penalty: float) -> list[str]:
-    from ..training.evaluation import translate as translate_texts
+    from ..training.evaluation.decoding import translate as translate_texts
 
     loaded, tokenizer = load(model, "translation")
     return translate_texts(

@@ -8,7 +8,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..training.input_error import InputError
+from ftfy.formatting import display_ljust
+
+from ..training.console.input_error import InputError
+from ..training.console.tables import align_rows, measure_width
 from .loading import load_fast_tokenizer
 
 if TYPE_CHECKING:
@@ -71,8 +74,8 @@ def train(
         sentinels: How many <extra_id_N> to add, for span corruption (Raffel et al. 2020); T5 has 100.
     """
     from ..tokenization import train_tokenizer
-    from ..training.progress import say
-    from ..training.run_folder import replace_folder
+    from ..training.atomic_files import replace_folder
+    from ..training.console.progress import say
 
     if Path(output).exists():
         raise InputError(f"{output} exists; give a new folder for the tokenizer")
@@ -136,9 +139,9 @@ def show(tokenizer: str, text: str | None = None) -> None:
         "longest tokens": " ".join(report.longest_tokens),
         "round trip": f"alters {len(altered)} of {tried}:" if altered else f"gives back all {tried}",
     }
-    print(_aligned([[name, value] for name, value in rows.items()]))
+    print(align_rows([[name, value] for name, value in rows.items()]))
     if altered:
-        print(_aligned(altered))
+        print(align_rows(altered))
     if text is not None:
         ids = loaded(text, verbose=False).input_ids
         print(f"\n{len(ids):,} tokens\n{_split(tokens.all_shown(ids))}")
@@ -157,7 +160,7 @@ def compare(tokenizers: list[str], files: list[str] | str = "-", json: bool = Fa
 
     from ..tokenization.comparison import Measurement, measure
     from ..tokenization.report import TokenText
-    from ..training.progress import ProgressBar
+    from ..training.console.progress import ProgressBar
 
     loaded = {name: load_fast_tokenizer(name) for name in tokenizers}
     totals = dict.fromkeys(loaded, Measurement())
@@ -193,15 +196,17 @@ def compare(tokenizers: list[str], files: list[str] | str = "-", json: bool = Fa
     sizes = {name: len(tokenizer) for name, tokenizer in loaded.items()}
     print(_comparison(totals, sizes))
     print(f"\n{EXPLANATION}\n\nlongest tokens")
-    print(_aligned([["", name, " ".join(tokens)] for name, tokens in longest.items()]))
+    print(align_rows([["", name, " ".join(tokens)] for name, tokens in longest.items()]))
     print("\nfirst sentence")
-    print(_aligned([["", name, _split(tokens)] for name, tokens in split.items()]))
+    width = measure_width([[name] for name in split])
+    for name, tokens in split.items():
+        print(f"  {display_ljust(name, width)}  {_split(tokens)}")
 
 
 def _text_chunks(files: Sequence[str]) -> Iterator[list[str]]:
     """The texts of all files in order, some thousand at a time; - is standard input."""
-    from ..training.data.chunks import chunks_of_rows
-    from ..training.data.lines import blocks, decode_lines, read_lines
+    from ..training.data.text.chunks import chunks_of_rows
+    from ..training.data.text.lines import blocks, decode_lines, read_lines
 
     def lines() -> Iterator[str | None]:
         for file in files:
@@ -215,7 +220,7 @@ def _text_chunks(files: Sequence[str]) -> Iterator[list[str]]:
 
 def _plain_size(files: Sequence[str]) -> int | None:
     """Bytes of text in all files, if that is known before they are read."""
-    from ..training.data.files import COMPRESSIONS
+    from ..training.data.text.files import COMPRESSIONS
 
     paths = [Path(file) for file in files]
     is_known = all(path.is_file() and path.suffix not in COMPRESSIONS for path in paths)
@@ -235,20 +240,7 @@ def _comparison(totals: "dict[str, Measurement]", sizes: dict[str, int]) -> str:
     rows = [["", *totals], ["vocabulary", *(f"{size:,}" for size in sizes.values())]]
     for ratio, (title, form) in MEASURES.items():
         rows.append([title, *(form.format(getattr(total, ratio)) for total in totals.values())])
-    return f"{text}\n\n{_aligned(rows, right=True)}"
-
-
-def _aligned(rows: Sequence[Sequence[str]], *, right: bool = False) -> str:
-    """Rows as lines, their cells below one another; `right` aligns all but the first column by their ends."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if right and index else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return f"{text}\n\n{align_rows(rows, right=range(1, len(rows[0])))}"
 
 
 def _split(tokens: Sequence[str]) -> str:

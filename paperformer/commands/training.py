@@ -1,6 +1,13 @@
 """Commands that make models: plan one, train one, and see both kinds trained."""
 
+import json
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
+
+OVERRIDES = """Every field of the model's configuration is an option too, with the name that it has in Python:
+--hidden_size 1024 --num_hidden_layers 24 --vocab_size 8000; the paper's d_model, d_ff, n_heads and n_layers will do.
+paperformer train lm --help and paperformer train seq2seq --help explain them."""
 
 
 def quickstart(fast: bool = False, output_dir: str = "runs/quickstart") -> None:
@@ -15,40 +22,62 @@ def quickstart(fast: bool = False, output_dir: str = "runs/quickstart") -> None:
     run_quickstart(Path(output_dir), fast=fast)
 
 
-def train_seq2seq(*arguments: str) -> None:
-    """Train an encoder-decoder to translate; --help lists every field of its recipes."""
-    from ..training.run import main as run_training
-    from ..training.train_seq2seq import train_seq2seq as run_recipe
+TRAINED = {
+    "seq2seq": ("an encoder-decoder to translate", "the sentence pairs"),
+    "lm": ("a decoder-only language model", "the running text"),
+}
+"""Name of an objective, as in `training/tasks/registry.py` -> what is trained, and on what: known here as well, because
+the help text does not wait for the models to be imported."""
 
-    run_training(run_recipe, "paperformer.training.train_seq2seq", list(arguments))
+
+def make_train(name: str) -> Callable[..., None]:
+    """The command that trains for an objective."""
+
+    def train(*arguments: str) -> None:
+        from ..training.run import main
+        from ..training.tasks.registry import OBJECTIVES
+
+        main(OBJECTIVES[name], list(arguments))
+
+    train.__doc__ = f"Train {TRAINED[name][0]}; --help lists every field of its recipes."
+    return train
 
 
-def train_lm(*arguments: str) -> None:
-    """Train a decoder-only language model; --help lists every field of its recipes."""
-    from ..training.run import main as run_training
-    from ..training.train_lm import train_lm as run_recipe
+def make_prepare(name: str) -> Callable[..., None]:
+    """The command that prepares the data of an objective."""
 
-    run_training(run_recipe, "paperformer.training.train_lm", list(arguments))
+    def prepare(*arguments: str) -> None:
+        from ..training.prepare import main
+        from ..training.tasks.registry import OBJECTIVES
+
+        main(OBJECTIVES[name], list(arguments))
+
+    prepare.__doc__ = f"Read, clean and tokenise {TRAINED[name][1]} of a recipe, and report; --help lists every field."
+    return prepare
 
 
 def plan(*arguments: str) -> None:
     """Work out what a model costs before it is trained: paperformer plan --preset NAME [overrides]."""
-    from ..plan import main as print_plan
+    from ..plan.options import PlanOptions
+    from ..training.recipe.command_line import CommandLine
 
-    print_plan(list(arguments))
+    command_line = CommandLine(
+        prog="paperformer plan",
+        description="What a model costs before it is trained: parameters, FLOPs, memory, hours, and how much data "
+        "suits it.",
+        epilog=OVERRIDES,
+    )
+    command_line.add_class(PlanOptions)
+    if not {"-h", "--help"}.isdisjoint(arguments):
+        command_line.parser.print_help()  # which does not wait for torch
+        return
+    from ..plan.figures import make_plan
+    from ..plan.model import find_overridable_fields, make_configuration
+    from ..plan.table import format_plan
 
-
-def prepare_seq2seq(*arguments: str) -> None:
-    """Read, clean and tokenise the sentence pairs of a recipe, and report; --help lists every field."""
-    from ..training.prepare import main as run_prepare
-    from ..training.train_seq2seq import seq2seq_job
-
-    run_prepare(seq2seq_job, list(arguments))
-
-
-def prepare_lm(*arguments: str) -> None:
-    """Read, clean and tokenise the running text of a recipe, and report; --help lists every field."""
-    from ..training.prepare import main as run_prepare
-    from ..training.train_lm import lm_job
-
-    run_prepare(lm_job, list(arguments))
+    for name, hint in find_overridable_fields().items():
+        command_line.add_option(name, hint)
+    given = vars(command_line.parse(command_line.join_values(arguments), defaults=False))
+    options = PlanOptions(**{field.name: given.pop(field.name) for field in fields(PlanOptions) if field.name in given})
+    figures = make_plan(make_configuration(options, overrides=given), options)
+    print(json.dumps(figures, indent=2) if options.json else format_plan(figures))

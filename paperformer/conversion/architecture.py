@@ -16,7 +16,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..configuration.configuration_transformer import TransformerConfig
-from ..training.input_error import InputError
+from ..training.console.input_error import InputError
 
 ACTIVATIONS = get_args(TransformerConfig.__annotations__["hidden_act"])
 """The activations that our configurations know."""
@@ -53,17 +53,22 @@ PLAIN_ATTENTION = {
 }
 """Attention as in Vaswani et al. (2017), on whichever positions."""
 
-FULL_HEADS = {
+PLAIN_BLOCK = PLAIN_ATTENTION | {
     "num_key_value_heads": Fixed(lambda config: config.num_attention_heads, "its heads do not share keys and values"),
     "head_dim": Fixed(lambda config: config.hidden_size // config.num_attention_heads, "its heads divide hidden_size"),
+    "norm_type": Fixed("layernorm", "it has no other norm"),
+    "use_bias": Fixed(True, "all its layers have biases"),
+    "gated_mlp": Fixed(False, "its feed-forward layer has no gate"),
 }
-"""As many key-value heads as query heads, and together as wide as the residual stream."""
+"""The whole block as in Vaswani et al. (2017), on whichever positions and with the norm in whichever place."""
 
-TRAINING_FIELDS = frozenset({"dropout", "attention_dropout", "activation_dropout", "label_smoothing"})
-"""Fields of ours that act in training only."""
+COMMON_FIELDS = ("tie_word_embeddings", "use_cache", "pad_token_id", "bos_token_id", "eos_token_id")
+"""Fields that have these names in all architectures."""
 
-UNUSED_FIELDS = frozenset({"initialization", "relative_attention_num_buckets", "relative_attention_max_distance"})
-"""Fields of ours that say nothing about a trained model without relative positions."""
+
+def alike(*names: str) -> Iterator[tuple[str, str]]:
+    """Pairs of fields that have the same name on both sides."""
+    return zip(names, names, strict=True)
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,20 @@ class Side:
     derived: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
     told_by_weights: frozenset[str] = frozenset()
     unused_weights: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_ours(
+        cls,
+        model: type[PreTrainedModel],
+        fixed: Mapping[str, Fixed],
+        *,
+        incidental: frozenset[str] = frozenset(),
+        **more: Any,
+    ) -> "Side":
+        """A model of paperformer: what acts in training only, or says nothing about a trained model, may get lost."""
+        in_training = {"dropout", "attention_dropout", "activation_dropout", "label_smoothing"}
+        unused = {"initialization", "relative_attention_num_buckets", "relative_attention_max_distance"}
+        return cls(model=model, fixed=fixed, incidental=incidental | in_training | unused, **more)
 
     @property
     def config_class(self) -> type[PreTrainedConfig]:

@@ -6,17 +6,7 @@ from transformers import BertForMaskedLM
 
 from ..configuration.configuration_encoder import PaperformerEncoderConfig
 from ..modeling.modeling_encoder import PaperformerForMaskedLM
-from .architecture import (
-    FULL_HEADS,
-    PLAIN_ATTENTION,
-    TRAINING_FIELDS,
-    UNUSED_FIELDS,
-    Architecture,
-    Fixed,
-    Side,
-    Weight,
-    same,
-)
+from .architecture import COMMON_FIELDS, PLAIN_BLOCK, Architecture, Fixed, Side, Weight, alike, same
 
 _SEGMENTS = Fixed(lambda config: max(1, config.type_vocab_size), "every token has a segment")
 
@@ -46,22 +36,18 @@ def bert_weights(config: PaperformerEncoderConfig) -> Iterator[Weight]:
 
 
 BERT = Architecture(
-    ours=Side(
-        model=PaperformerForMaskedLM,
-        fixed=PLAIN_ATTENTION
-        | FULL_HEADS
+    ours=Side.of_ours(
+        PaperformerForMaskedLM,
+        PLAIN_BLOCK
         | {
             "norm_position": Fixed("post", "it normalises after each residual addition"),
-            "norm_type": Fixed("layernorm", "it has no other norm"),
-            "use_bias": Fixed(True, "all its layers have biases"),
-            "gated_mlp": Fixed(False, "its feed-forward layer has no gate"),
             "position_embedding_type": Fixed("learned", "it has no other positions"),
             "embedding_norm": Fixed(True, "its embeddings are normalised"),
             "scale_embedding": Fixed(False, "its embeddings are not scaled"),
             "type_vocab_size": _SEGMENTS,
         },
         # Of pooling: the class of theirs for masked tokens makes no vector of the whole text.
-        incidental=TRAINING_FIELDS | UNUSED_FIELDS | {"pooling"},
+        incidental=frozenset({"pooling"}),
         presumed={"initialization": "normal"},
     ),
     theirs=Side(
@@ -76,23 +62,11 @@ BERT = Architecture(
         unused_weights=frozenset({"cls.predictions.bias"}),
     ),
     fields=(
-        ("vocab_size", "vocab_size"),
-        ("hidden_size", "hidden_size"),
-        ("num_hidden_layers", "num_hidden_layers"),
-        ("num_attention_heads", "num_attention_heads"),
-        ("intermediate_size", "intermediate_size"),
-        ("hidden_act", "hidden_act"),
+        *alike("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+        *alike("hidden_act", "max_position_embeddings", "type_vocab_size", "initializer_range", *COMMON_FIELDS),
         ("dropout", "hidden_dropout_prob"),
         ("attention_dropout", "attention_probs_dropout_prob"),
-        ("max_position_embeddings", "max_position_embeddings"),
-        ("type_vocab_size", "type_vocab_size"),
-        ("initializer_range", "initializer_range"),
         ("norm_eps", "layer_norm_eps"),
-        ("pad_token_id", "pad_token_id"),
-        ("bos_token_id", "bos_token_id"),
-        ("eos_token_id", "eos_token_id"),
-        ("use_cache", "use_cache"),
-        ("tie_word_embeddings", "tie_word_embeddings"),
     ),
     weights=bert_weights,
 )

@@ -7,17 +7,7 @@ from transformers import GPT2LMHeadModel
 
 from ..configuration.configuration_lm import PaperformerLMConfig
 from ..modeling.modeling_lm import PaperformerForCausalLM
-from .architecture import (
-    FULL_HEADS,
-    PLAIN_ATTENTION,
-    TRAINING_FIELDS,
-    UNUSED_FIELDS,
-    Architecture,
-    Fixed,
-    Side,
-    Weight,
-    same,
-)
+from .architecture import COMMON_FIELDS, PLAIN_BLOCK, Architecture, Fixed, Side, Weight, alike, same
 
 
 def transposed(ours: tuple[str, ...], theirs: str) -> Iterator[Weight]:
@@ -54,20 +44,15 @@ def gpt2_weights(config: PaperformerLMConfig) -> Iterator[Weight]:
 
 
 GPT2 = Architecture(
-    ours=Side(
-        model=PaperformerForCausalLM,
-        fixed=PLAIN_ATTENTION
-        | FULL_HEADS
+    ours=Side.of_ours(
+        PaperformerForCausalLM,
+        PLAIN_BLOCK
         | {
             "norm_position": Fixed("pre", "it normalises before each sub-layer"),
-            "norm_type": Fixed("layernorm", "it has no other norm"),
-            "use_bias": Fixed(True, "all its layers have biases"),
-            "gated_mlp": Fixed(False, "its feed-forward layer has no gate"),
             "position_embedding_type": Fixed("learned", "it has no other positions"),
             "embedding_norm": Fixed(False, "its embeddings are not normalised"),
             "scale_embedding": Fixed(False, "its embeddings are not scaled"),
         },
-        incidental=TRAINING_FIELDS | UNUSED_FIELDS,
         presumed={"initialization": "gpt2"},
     ),
     theirs=Side(
@@ -92,7 +77,7 @@ GPT2 = Architecture(
         derived={"n_inner": lambda config: 4 * config.n_embd},
     ),
     fields=(
-        ("vocab_size", "vocab_size"),
+        *alike("vocab_size", "initializer_range", *COMMON_FIELDS),
         ("max_position_embeddings", "n_positions"),
         ("hidden_size", "n_embd"),
         ("num_hidden_layers", "n_layer"),
@@ -103,12 +88,6 @@ GPT2 = Architecture(
         ("dropout", "embd_pdrop"),
         ("attention_dropout", "attn_pdrop"),
         ("norm_eps", "layer_norm_epsilon"),
-        ("initializer_range", "initializer_range"),
-        ("use_cache", "use_cache"),
-        ("pad_token_id", "pad_token_id"),
-        ("bos_token_id", "bos_token_id"),
-        ("eos_token_id", "eos_token_id"),
-        ("tie_word_embeddings", "tie_word_embeddings"),
     ),
     weights=gpt2_weights,
 )

@@ -6,7 +6,7 @@ from transformers import LlamaForCausalLM
 
 from ..configuration.configuration_lm import PaperformerLMConfig
 from ..modeling.modeling_lm import PaperformerForCausalLM
-from .architecture import PLAIN_ATTENTION, TRAINING_FIELDS, UNUSED_FIELDS, Architecture, Fixed, Side, Weight, same
+from .architecture import COMMON_FIELDS, PLAIN_ATTENTION, Architecture, Fixed, Side, Weight, alike, same
 
 
 def llama_weights(config: PaperformerLMConfig) -> Iterator[Weight]:
@@ -25,9 +25,9 @@ def llama_weights(config: PaperformerLMConfig) -> Iterator[Weight]:
 
 
 LLAMA = Architecture(
-    ours=Side(
-        model=PaperformerForCausalLM,
-        fixed=PLAIN_ATTENTION
+    ours=Side.of_ours(
+        PaperformerForCausalLM,
+        PLAIN_ATTENTION
         | {
             "norm_position": Fixed("pre", "it normalises before each sub-layer"),
             "norm_type": Fixed("rmsnorm", "it has no other norm"),
@@ -36,7 +36,6 @@ LLAMA = Architecture(
             "embedding_norm": Fixed(False, "its embeddings are not normalised"),
             "scale_embedding": Fixed(False, "its embeddings are not scaled"),
         },
-        incidental=TRAINING_FIELDS | UNUSED_FIELDS,
         presumed={"initialization": "normal"},
     ),
     theirs=Side(
@@ -45,26 +44,12 @@ LLAMA = Architecture(
         incidental=frozenset({"pretraining_tp"}),  # how the products were once divided, not what they are
     ),
     fields=(
-        ("vocab_size", "vocab_size"),
-        ("hidden_size", "hidden_size"),
-        ("intermediate_size", "intermediate_size"),
-        ("num_hidden_layers", "num_hidden_layers"),
-        ("num_attention_heads", "num_attention_heads"),
-        ("num_key_value_heads", "num_key_value_heads"),
-        ("head_dim", "head_dim"),
-        ("hidden_act", "hidden_act"),
+        *alike("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+        *alike("num_key_value_heads", "head_dim", "hidden_act", "rope_parameters", "max_position_embeddings"),
+        *alike("attention_dropout", "initializer_range", *COMMON_FIELDS),
         ("use_bias", "attention_bias"),
         ("use_bias", "mlp_bias"),
         ("norm_eps", "rms_norm_eps"),
-        ("rope_parameters", "rope_parameters"),
-        ("max_position_embeddings", "max_position_embeddings"),
-        ("attention_dropout", "attention_dropout"),
-        ("initializer_range", "initializer_range"),
-        ("tie_word_embeddings", "tie_word_embeddings"),
-        ("use_cache", "use_cache"),
-        ("pad_token_id", "pad_token_id"),
-        ("bos_token_id", "bos_token_id"),
-        ("eos_token_id", "eos_token_id"),
     ),
     weights=llama_weights,
 )

@@ -12,16 +12,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from ..configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from ..modeling.modeling_seq2seq import PaperformerForConditionalGeneration
-from .architecture import (
-    FULL_HEADS,
-    PLAIN_ATTENTION,
-    TRAINING_FIELDS,
-    UNUSED_FIELDS,
-    Architecture,
-    Fixed,
-    Side,
-    Weight,
-)
+from .architecture import COMMON_FIELDS, PLAIN_BLOCK, Architecture, Fixed, Side, Weight, alike
 
 _TYING = "with it off, transformers ties no embeddings at all, those of encoder and decoder included"
 
@@ -88,21 +79,16 @@ def _rows_of_decoder(config: MarianConfig) -> int | None:
 
 
 MARIAN = Architecture(
-    ours=Side(
-        model=PaperformerForConditionalGeneration,
-        fixed=PLAIN_ATTENTION
-        | FULL_HEADS
+    ours=Side.of_ours(
+        PaperformerForConditionalGeneration,
+        PLAIN_BLOCK
         | {
             "norm_position": Fixed("post", "it normalises after each residual addition"),
-            "norm_type": Fixed("layernorm", "it has no other norm"),
             "norm_eps": Fixed(1e-5, "its code has no field for it"),
-            "use_bias": Fixed(True, "all its layers have biases"),
-            "gated_mlp": Fixed(False, "its feed-forward layer has no gate"),
             "position_embedding_type": Fixed("sinusoidal", "it has no other positions"),
             "embedding_norm": Fixed(False, "its embeddings are not normalised"),
             "tie_word_embeddings": Fixed(lambda config: config.share_embeddings or config.tie_word_embeddings, _TYING),
         },
-        incidental=TRAINING_FIELDS | UNUSED_FIELDS,
         presumed={"initialization": "normal", "label_smoothing": 0.0},
         derived={"source_vocab_size": lambda config: config.vocab_size},
         told_by_weights=frozenset({"output_bias"}),
@@ -126,29 +112,18 @@ MARIAN = Architecture(
         presumed={"forced_eos_token_id": None},
     ),
     fields=(
+        *alike("encoder_layers", "decoder_layers", "max_position_embeddings", "dropout", "attention_dropout"),
+        *alike("activation_dropout", "scale_embedding", "decoder_start_token_id", *COMMON_FIELDS),
         ("source_vocab_size", "vocab_size"),
         ("vocab_size", "decoder_vocab_size"),
         ("hidden_size", "d_model"),
-        ("encoder_layers", "encoder_layers"),
-        ("decoder_layers", "decoder_layers"),
         ("num_attention_heads", "encoder_attention_heads"),
         ("num_attention_heads", "decoder_attention_heads"),
         ("intermediate_size", "encoder_ffn_dim"),
         ("intermediate_size", "decoder_ffn_dim"),
         ("hidden_act", "activation_function"),
-        ("max_position_embeddings", "max_position_embeddings"),
-        ("dropout", "dropout"),
-        ("attention_dropout", "attention_dropout"),
-        ("activation_dropout", "activation_dropout"),
         ("initializer_range", "init_std"),
-        ("scale_embedding", "scale_embedding"),
         ("share_embeddings", "share_encoder_decoder_embeddings"),
-        ("tie_word_embeddings", "tie_word_embeddings"),
-        ("use_cache", "use_cache"),
-        ("pad_token_id", "pad_token_id"),
-        ("bos_token_id", "bos_token_id"),
-        ("eos_token_id", "eos_token_id"),
-        ("decoder_start_token_id", "decoder_start_token_id"),
     ),
     weights=marian_weights,
     read_weights=read_output_bias,

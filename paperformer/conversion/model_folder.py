@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from ..configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
-from ..training.input_error import InputError
-from ..training.run_folder import replace_folder
+from ..training.atomic_files import replace_folder
+from ..training.console.input_error import InputError
 from .architecture import Architecture, Side
 from .bert import BERT
 from .gpt2 import GPT2

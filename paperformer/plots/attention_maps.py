@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..training.evaluation import generate
-from ..training.input_error import InputError
+from ..training.console.input_error import InputError
+from ..training.evaluation.decoding import generate
 from .lines import style_scale
-from .token_labels import POINTS, drawable_labels, readable_tokens, text_width
+from .token_labels import find_drawable_labels, read_tokens
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Inches.
@@ -25,11 +24,11 @@ PAPER_WIDTH = 6.5  # the maps of a figure together, if their cells then stay wit
 LARGEST_CELL, READABLE_CELL = 0.35, 0.125
 LARGEST_SIDE = 24.0
 SMALLEST_MAP = 0.9  # wide enough for its title
-COLUMN_GAP, ROW_GAP, BAR_SPACE = 0.12, 0.28, 0.85
-MARGIN = 0.35  # for the title above, and for the name of each axis
-LARGEST_BAR = 4.0
+COLUMN_GAP, ROW_GAP, WORD_GAP = 0.12, 0.28, 0.12
+BAR_WIDTH, LARGEST_BAR = 0.12, 4.0
 SHARP_CELL = 0.02  # cells that are no larger are drawn as means of several, so that none falls between two pixels
 # Points.
+POINTS = 72.0  # an inch
 SMALLEST_FONT, AXIS_SIZE, TITLE_SIZE = 5.5, 9.0, 11.0
 
 
@@ -53,7 +52,7 @@ class AttentionMaps:
 
 
 @torch.inference_mode()
-def attention_maps(
+def collect_attention(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     text: str,
@@ -80,7 +79,7 @@ def attention_maps(
     writer = tokenizer if target_tokenizer is None else target_tokenizer
 
     def tokens(role: str, ids: torch.Tensor, tokenizer: PreTrainedTokenizerBase = tokenizer) -> Tokens:
-        return Tokens(role, readable_tokens(tokenizer, ids[0].tolist()))
+        return Tokens(role, read_tokens(tokenizer, ids[0].tolist()))
 
     input_ids = _encode(model, tokenizer, text, "--text")
     if not model.config.is_encoder_decoder:
@@ -88,7 +87,7 @@ def attention_maps(
         attentions = model(input_ids=input_ids, output_attentions=True).attentions
         return {"self": AttentionMaps("Self-attention", own, own, _stack(attentions))}
 
-    labels = _own_translation(model, input_ids) if target is None else _encode(model, writer, target, "--target")
+    labels = _translate(model, input_ids) if target is None else _encode(model, writer, target, "--target")
     untyped: Any = model
     decoder_input_ids = untyped.prepare_decoder_input_ids_from_labels(labels)
     outputs = model(input_ids=input_ids, decoder_input_ids=decoder_input_ids, output_attentions=True)
@@ -102,7 +101,7 @@ def attention_maps(
     }
 
 
-def _own_translation(model: PreTrainedModel, input_ids: torch.Tensor) -> torch.Tensor:
+def _translate(model: PreTrainedModel, input_ids: torch.Tensor) -> torch.Tensor:
     """What the model writes as it decodes by default, (1, T), and at most as long as `paperformer translate` allows."""
     longest = min(2 * input_ids.shape[1] + 20, model.config.max_position_embeddings - 1)
     mask = torch.ones_like(input_ids)
@@ -127,13 +126,14 @@ def _stack(attentions: tuple[torch.Tensor, ...]) -> torch.Tensor:
     return torch.cat(attentions).float().cpu()  # L x (1, H, T, S) -> (L, H, T, S)
 
 
-def attention_figure(
+def draw_attention(
     attention: AttentionMaps, model_name: str, layers: Sequence[int], heads: Sequence[int], *, highest: float = 1.0
 ) -> "Figure":
     """Heat maps of some layers and heads on one colour scale, with the tokens on the axes.
 
-    Layers are rows and heads are columns where there are several of both. The figure grows with the number of tokens;
-    where it would grow beyond `LARGEST_SIDE`, only every n-th token is written, and the axis says so.
+    Layers are rows and heads are columns where there are several of both. The figure has the size of the maps, and all
+    words stand around it, so it is to be saved with a tight bounding box. It grows with the number of tokens; where it
+    would grow beyond `LARGEST_SIDE`, only every n-th token is written, and the axis says so.
 
     Args:
         attention: the weights and their tokens.
@@ -141,35 +141,25 @@ def attention_figure(
         layers, heads: which ones, counted from 0.
         highest: the weight with the darkest colour; 0 has the lightest.
     """
-    maps = [(layer, head) for layer in layers for head in heads]
-    columns = len(heads) if len(layers) > 1 and len(heads) > 1 else _columns(len(maps))
-    rows = len(maps) // columns
-    (queries, keys), families = drawable_labels(attention.queries.labels, attention.keys.labels)
+    from matplotlib.figure import Figure
 
-    cell = _cell_size(len(queries), len(keys), rows, columns)
+    maps = [(layer, head) for layer in layers for head in heads]
+    columns = len(heads) if len(layers) > 1 and len(heads) > 1 else _count_columns(len(maps))
+    rows = len(maps) // columns
+    (queries, keys), families = find_drawable_labels(attention.queries.labels, attention.keys.labels)
+
+    cell = _choose_cell_size(len(queries), len(keys), rows, columns)
     size = min(9.0, max(SMALLEST_FONT, 0.7 * cell * POINTS))  # of the tokens, in points
     every = math.ceil(1.3 * size / POINTS / cell)
     style: dict[str, Any] = {"fontsize": size, "fontfamily": families, "parse_math": False}
-    query_width, key_width = (max(text_width(label, size, families) for label in labels) for labels in (queries, keys))
-    is_upright = key_width > 0.9 * cell  # from bottom to top
-    thinned = "" if every == 1 else f", 1 in {every} labelled"
-    key_name, query_name = f"{attention.keys.role} (key){thinned}", f"{attention.queries.role} (query){thinned}"
-    title = f"{attention.name} of {model_name}"
 
-    width, height = cell * len(keys), cell * len(queries)  # of a map
-    grid_width, grid_height = columns * (width + COLUMN_GAP) - COLUMN_GAP, rows * (height + ROW_GAP) - ROW_GAP
-    label_height = key_width if is_upright else 1.5 * size / POINTS
-    left, bottom = MARGIN + query_width + 0.05, MARGIN + label_height + 0.05
-    content = left + grid_width + BAR_SPACE, bottom + grid_height + ROW_GAP + MARGIN
-    page = _Page(
-        max(content[0], text_width(title, TITLE_SIZE) + 0.3, text_width(key_name, AXIS_SIZE) + 0.3),
-        max(content[1], text_width(query_name, AXIS_SIZE) + 2 * MARGIN),
-    )
-    left += (page.width - content[0]) / 2
-    for index, (layer, head) in enumerate(maps):
-        row, column = divmod(index, columns)
-        x, y = left + column * (width + COLUMN_GAP), bottom + (rows - 1 - row) * (height + ROW_GAP)
-        axes = page.axes(x, y, width, height)
+    column_gap, row_gap = COLUMN_GAP / (cell * len(keys)), ROW_GAP / (cell * len(queries))  # in widths of a map
+    width = cell * len(keys) * (columns + (columns - 1) * column_gap)
+    height = cell * len(queries) * (rows + (rows - 1) * row_gap)
+    figure = Figure((width, height))
+    figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=column_gap, hspace=row_gap)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for (layer, head), axes in zip(maps, grid.flat, strict=True):
         image = axes.imshow(
             attention.weights[layer, head].numpy(),
             cmap="Blues",
@@ -180,60 +170,39 @@ def attention_figure(
         )
         axes.set_title(f"layer {layer}, head {head}", fontsize=8, pad=3)
         axes.tick_params(length=2, pad=2, width=0.6)
-        axes.set_xticks([])  # the tokens are written once, below and on the left
-        axes.set_yticks([])
-        if row == rows - 1:
-            axes.set_xticks(range(0, len(keys), every), keys[::every], rotation=90 if is_upright else 0, **style)
-        if column == 0:
-            axes.set_yticks(range(0, len(queries), every), queries[::every], **style)
+        axes.set(xticks=[], yticks=[])  # the tokens are written once, below and on the left
+    for axes in grid[:, 0]:
+        axes.set_yticks(range(0, len(queries), every), queries[::every], **style)
+    for axes in grid[-1]:
+        axes.set_xticks(range(0, len(keys), every), keys[::every], **style)
+        if max(label.get_window_extent().width for label in axes.get_xticklabels()) > 0.9 * cell * figure.dpi:
+            axes.tick_params(axis="x", rotation=90)
 
-    bar_height = min(grid_height, LARGEST_BAR)
-    bar = page.axes(left + grid_width + 0.12, bottom + grid_height - bar_height, 0.12, bar_height)
-    page.figure.colorbar(image, cax=bar, label="attention weight")
+    bar_height = min(1.0, LARGEST_BAR / height)
+    bar = figure.add_axes((1 + BAR_WIDTH / width, 1 - bar_height, BAR_WIDTH / width, bar_height))
+    figure.colorbar(image, cax=bar, label="attention weight")
     style_scale(bar)
-    page.text(left + grid_width / 2, MARGIN / 2, key_name)
-    page.text(left - query_width - 0.05 - MARGIN / 2, bottom + grid_height / 2, query_name, is_upright=True)
-    page.text(page.width / 2, page.height - MARGIN / 2, title, size=TITLE_SIZE)
-    return page.figure
+    thinned = "" if every == 1 else f", 1 in {every} labelled"
+    _write_beside(figure, f"{attention.queries.role} (query){thinned}", rotation=90, ha="right", va="center")
+    _write_beside(figure, f"{attention.keys.role} (key){thinned}", ha="center", va="top")
+    _write_beside(figure, f"{attention.name} of {model_name}", ha="center", va="bottom", size=TITLE_SIZE)
+    return figure
 
 
-class _Page:
-    """A figure in which everything has its place in inches, from the lower left corner."""
-
-    def __init__(self, width: float, height: float):
-        from matplotlib.figure import Figure
-
-        self.width, self.height = width, height
-        self.figure = Figure((width, height))
-
-    def axes(self, x: float, y: float, width: float, height: float) -> "Axes":
-        return self.figure.add_axes((x / self.width, y / self.height, width / self.width, height / self.height))
-
-    def text(self, x: float, y: float, text: str, *, size: float = AXIS_SIZE, is_upright: bool = False) -> None:
-        """Writes a text around a point, moved as far as it takes to stay on the page."""
-        half = text_width(text, size) / 2
-        if is_upright:  # between the title and the name of the other axis
-            y = min(max(y, half + MARGIN), self.height - half - MARGIN)
-        else:
-            x = min(max(x, half), self.width - half)
-        self.figure.text(
-            x / self.width,
-            y / self.height,
-            text,
-            ha="center",
-            va="center",
-            fontsize=size,
-            rotation=90 if is_upright else 0,
-            parse_math=False,
-        )
+def _write_beside(figure: "Figure", text: str, *, ha: str, va: str, size: float = AXIS_SIZE, rotation: int = 0) -> None:
+    """Writes a text outside of all that the figure has so far: left of it, below or above, as its alignment says."""
+    box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    x = box.x0 / width - WORD_GAP / width if ha == "right" else 0.5
+    y = {"center": 0.5, "top": (box.y0 - WORD_GAP) / height, "bottom": (box.y1 + WORD_GAP) / height}[va]
+    figure.text(x, y, text, ha=ha, va=va, fontsize=size, rotation=rotation, parse_math=False)
 
 
-def _columns(maps: int) -> int:
+def _count_columns(maps: int) -> int:
     """The columns of the squarest full rectangle that is at least as wide as high."""
     return next(n for n in range(math.isqrt(maps - 1) + 1, maps + 1) if maps % n == 0)
 
 
-def _cell_size(queries: int, keys: int, rows: int, columns: int) -> float:
+def _choose_cell_size(queries: int, keys: int, rows: int, columns: int) -> float:
     """Inches of a cell: one query, one key."""
     smallest = SMALLEST_MAP / keys
     preferred = min(max(LARGEST_CELL, smallest), max(READABLE_CELL, PAPER_WIDTH / (columns * keys)))

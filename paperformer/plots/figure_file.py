@@ -5,8 +5,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..training.input_error import InputError, writing
-from ..training.run_folder import replace_file
+from ..training.atomic_files import replace_file, writing
+from ..training.console.input_error import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 DPI = 200  # pixels an inch of a PNG
 
 
-def figure_path(output: str) -> Path:
+def check_figure_path(output: str) -> Path:
     """The path of a figure, checked before anything is computed.
 
     Raises:
@@ -33,6 +33,8 @@ def figure_path(output: str) -> Path:
 def save_figure(figure: "Figure", path: Path) -> None:
     """Writes a figure whole or not at all, as the ending of its path says; the same figure gives the same bytes.
 
+    The page is as large as what is drawn, be it beyond the figure's own size.
+
     Raises:
         InputError: if it cannot be written.
     """
@@ -41,7 +43,7 @@ def save_figure(figure: "Figure", path: Path) -> None:
     content, is_svg = io.BytesIO(), path.suffix.lower() == ".svg"
     metadata: dict[str, Any] = {"Date": None} if is_svg else {}
     with rc_context({"svg.hashsalt": "paperformer"}):  # the names of an SVG's elements are random otherwise
-        figure.savefig(content, format="svg" if is_svg else "png", dpi=DPI, metadata=metadata)
+        figure.savefig(content, format="svg" if is_svg else "png", dpi=DPI, metadata=metadata, bbox_inches="tight")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, content.getvalue())

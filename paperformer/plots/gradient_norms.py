@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..training.input_error import InputError
-from ..training.options.run import RunOptions
+from ..training.console.input_error import InputError
+from ..training.recipe.run import RunOptions
 from ..training.run_folder import RunFolder
-from .lines import draw_indexed_lines, number_rows, style_axes, style_scale
+from .lines import add_scale, draw_indexed_lines, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,7 @@ class StackHistory:
     """Embeddings, norms, heads."""
 
 
-def gradient_history(run_folder: Path) -> GradientHistory:
+def read_gradient_history(run_folder: Path) -> GradientHistory:
     """Reads the gradient norms of a run.
 
     Raises:
@@ -57,23 +57,26 @@ def gradient_history(run_folder: Path) -> GradientHistory:
     if not folder.metrics_path.is_file():
         raise InputError(f"{run_folder} is no run's folder: no metrics.jsonl")
     try:
-        records = [record for record in folder.metrics() if FIELD in record]
+        by_step = {
+            record["step"]: record for record in folder.metrics() if FIELD in record
+        }  # after a roll-back the last
     except ValueError as error:  # not JSON, or not UTF-8
         raise InputError(f"{folder.metrics_path} is damaged: {error}") from error
-    if len(records) < 2:
+    if len(by_step) < 2:
         raise InputError(
-            f"{folder.metrics_path} has gradient norms by layer of {len(records)} steps; a plot needs at least 2 "
+            f"{folder.metrics_path} has gradient norms by layer of {len(by_step)} steps; a plot needs at least 2 "
             "(runs of an older version have none)"
         )
+    records = by_step.values()
     names = dict.fromkeys(name for record in records for name in record[FIELD])
     return GradientHistory(
-        [record["step"] for record in records],
+        list(by_step),
         [record["gradient_norm"] for record in records],
         {name: [record[FIELD].get(name, np.nan) for record in records] for name in names},
     )
 
 
-def stack_histories(history: GradientHistory) -> list[StackHistory]:
+def sort_by_stack(history: GradientHistory) -> list[StackHistory]:
     """Sorts modules by the stack that they belong to; what belongs to none, such as a head, goes with the last."""
     numbers = {name: re.fullmatch(r"(.*?)\.?layers\.(\d+)", name) for name in history.modules}
     stacks = {match[1]: StackHistory(match[1]) for match in numbers.values() if match}
@@ -88,7 +91,7 @@ def stack_histories(history: GradientHistory) -> list[StackHistory]:
     return list(stacks.values())
 
 
-def gradients_figure(history: GradientHistory, run_name: str, *, heatmap: bool = False) -> "Figure":
+def draw_gradients(history: GradientHistory, run_name: str, *, heatmap: bool = False) -> "Figure":
     """Gradient norm over steps: a panel for each stack, a line for each layer, one logarithmic scale for all.
 
     Args:
@@ -98,29 +101,25 @@ def gradients_figure(history: GradientHistory, run_name: str, *, heatmap: bool =
     """
     from matplotlib.figure import Figure
 
-    stacks = stack_histories(history)
+    stacks = sort_by_stack(history)
     figure = Figure((max(7.0, 5.0 * len(stacks)), 3.8 + 2.4 * heatmap), layout="constrained")
     figure.suptitle(f"Gradient norm by layer of {run_name}", fontsize=11, parse_math=False)
     grid = figure.subplots(1 + heatmap, len(stacks), squeeze=False, sharex=True, sharey="row")
     for index, (stack, column) in enumerate(zip(stacks, grid.T, strict=True)):
         step = "step (optimizer updates)"
-        _draw_lines(column[0], history, stack)
+        axes = column[0]
+        axes.set_yscale("log")
+        axes.plot(history.steps, history.total, color="black", linewidth=0.9, linestyle=":", label="all parameters")
+        for (name, norms), style in zip(stack.others.items(), cycle(LINE_STYLES)):
+            axes.plot(history.steps, norms, color="0.5", linewidth=0.9, linestyle=style, label=name)
         style_axes(
-            column[0], title=stack.name, x="" if heatmap else step, y="" if index else "gradient norm before clipping"
+            axes, title=stack.name, x="" if heatmap else step, y="" if index else "gradient norm before clipping"
         )
-        draw_indexed_lines(figure, column[0], history.steps, stack.layers, "layer")
+        draw_indexed_lines(figure, axes, history.steps, stack.layers, "layer")
         if heatmap:
-            _draw_heatmap(figure, column[1], history.steps, stack.layers, _extremes(stacks))
+            _draw_heatmap(figure, column[1], history.steps, stack.layers, _find_extremes(stacks))
             style_axes(column[1], x=step, y="" if index else "layer", is_open=False)
     return figure
-
-
-def _draw_lines(axes: "Axes", history: GradientHistory, stack: StackHistory) -> None:
-    """All that is no layer."""
-    axes.set_yscale("log")
-    axes.plot(history.steps, history.total, color="black", linewidth=0.9, linestyle=":", label="all parameters")
-    for (name, norms), style in zip(stack.others.items(), cycle(LINE_STYLES)):
-        axes.plot(history.steps, norms, color="0.5", linewidth=0.9, linestyle=style, label=name)
 
 
 def _draw_heatmap(
@@ -131,10 +130,10 @@ def _draw_heatmap(
     image = axes.pcolormesh(
         steps, range(len(layers)), layers, norm=LogNorm(*extremes), cmap="magma", shading="nearest", rasterized=True
     )
-    number_rows(axes)
-    style_scale(figure.colorbar(image, ax=axes, aspect=30, pad=0.02, label="gradient norm").ax)
+    axes.locator_params(axis="y", integer=True, min_n_ticks=1)  # its rows are layers
+    add_scale(figure, axes, image, "gradient norm")
 
 
-def _extremes(stacks: list[StackHistory]) -> tuple[float, float]:
+def _find_extremes(stacks: list[StackHistory]) -> tuple[float, float]:
     norms = np.array([norm for stack in stacks for layer in stack.layers for norm in layer])
     return float(np.nanmin(norms[norms > 0])), float(np.nanmax(norms))

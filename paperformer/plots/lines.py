@@ -1,12 +1,13 @@
 """Line plots: what their axes have in common, and lines that are told apart by a number such as a layer or a head."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure, SubFigure
 
 
@@ -31,9 +32,12 @@ def draw_indexed_lines(
     for index, (line, colour) in enumerate(zip(lines, colours, strict=True)):
         axes.plot(x, line, color=colour, linewidth=1.1, label=f"{name} {index}")
     of_number = ScalarMappable(BoundaryNorm(np.arange(count + 1) - 0.5, count), ListedColormap(colours))
-    ticks = [tick for tick in MaxNLocator(nbins=12, integer=True).tick_values(0, count - 1) if 0 <= tick < count]
-    scale = figure.colorbar(of_number, ax=axes, aspect=30, pad=0.02, ticks=ticks, label=name)
-    style_scale(scale.ax)
+    add_scale(figure, axes, of_number, name, ticks=MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
+
+
+def add_scale(figure: "Figure | SubFigure", axes: "Axes", of: "ScalarMappable", label: str, **options: Any) -> None:
+    """Draws a scale of colours beside the axes; options are those of `colorbar`."""
+    style_scale(figure.colorbar(of, ax=axes, aspect=30, pad=0.02, label=label, **options).ax)
 
 
 def style_scale(axes: "Axes") -> None:
@@ -59,10 +63,3 @@ def style_axes(axes: "Axes", *, title: str = "", x: str = "", y: str = "", is_op
     axes.tick_params(labelsize=8)
     if is_open:
         axes.spines[["top", "right"]].set_visible(False)
-
-
-def number_rows(axes: "Axes") -> None:
-    """Labels whole numbers only on the vertical axis: its rows are layers or heads."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))

@@ -12,21 +12,14 @@ import torch
 from transformers import PreTrainedModel
 
 from ..modeling.positions import NoPositions
-from ..training.input_error import InputError
-from .lines import draw_indexed_lines, number_rows, style_axes, style_scale
+from ..training.console.input_error import InputError
+from .lines import add_scale, draw_indexed_lines, style_axes, style_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
 RANDOM_VECTORS = 200  # for the spread of RoPE's scores
-NAMES = {
-    "sinusoidal": "Sinusoidal positions",
-    "learned": "Learned positions",
-    "rope": "Rotary positions (RoPE)",
-    "alibi": "Linear biases (ALiBi)",
-    "relative": "Relative position biases",
-}
 
 
 @dataclass(frozen=True)
@@ -41,7 +34,7 @@ class PositionScheme:
     """Whether the stack only looks back."""
 
 
-def position_schemes(model: PreTrainedModel) -> list[PositionScheme]:
+def find_position_schemes(model: PreTrainedModel) -> list[PositionScheme]:
     """The position scheme of each stack; only the first one's where they are computed, and so the same in all stacks.
 
     Raises:
@@ -50,13 +43,13 @@ def position_schemes(model: PreTrainedModel) -> list[PositionScheme]:
     schemes = []
     for name, module in model.named_modules():
         if isinstance(module, NoPositions):
-            stack: Any = model.get_submodule(name.rpartition(".")[0])
-            layers = stack.layers
-            part = name.rpartition(".")[0].removeprefix(model.base_model_prefix).lstrip(".")
-            schemes.append(PositionScheme(part, module, layers[0].self_attn.is_causal))
+            path = name.rpartition(".")[0]
+            stack: Any = model.get_submodule(path)
+            part = path.removeprefix(model.base_model_prefix).lstrip(".")
+            schemes.append(PositionScheme(part, module, stack.layers[0].self_attn.is_causal))
     if not schemes:
         raise InputError(f"a {model.config.model_type} is no paperformer model; positions can only be drawn of these")
-    if model.config.position_embedding_type not in NAMES:
+    if model.config.positions_enter == "nowhere":
         raise InputError(
             f"the model's position_embedding_type is {model.config.position_embedding_type}; there is nothing to draw"
         )
@@ -65,19 +58,19 @@ def position_schemes(model: PreTrainedModel) -> list[PositionScheme]:
 
 
 @torch.no_grad()
-def position_table(scheme: PositionScheme, length: int, hidden_size: int) -> torch.Tensor:
+def compute_position_table(scheme: PositionScheme, length: int, hidden_size: int) -> torch.Tensor:
     """What an absolute scheme adds to the embedding at positions 0 to T - 1, (T, E)."""
     return scheme.module.add_to(torch.zeros(1, length, hidden_size), torch.arange(length)[None])[0]
 
 
-def cosine_similarities(table: torch.Tensor) -> torch.Tensor:
+def compute_similarities(table: torch.Tensor) -> torch.Tensor:
     """The cosine of the angle between the vectors of any two positions, (T, E) -> (T, T)."""
     unit = torch.nn.functional.normalize(table, dim=-1)
     return unit @ unit.T
 
 
 @torch.no_grad()
-def rotary_scores(scheme: PositionScheme, length: int, vectors: torch.Tensor) -> torch.Tensor:
+def compute_rotary_scores(scheme: PositionScheme, length: int, vectors: torch.Tensor) -> torch.Tensor:
     """Scores of vectors with themselves, 0 to N - 1 positions away, over their score without RoPE: (V, D) -> (V, N).
 
     For q = k the sines cancel in q R_n k, and what remains is the sum of q_i^2 cos(n theta_i) (Su et al. 2021, section
@@ -91,7 +84,7 @@ def rotary_scores(scheme: PositionScheme, length: int, vectors: torch.Tensor) ->
 
 
 @torch.no_grad()
-def biases(scheme: PositionScheme, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+def compute_biases(scheme: PositionScheme, length: int) -> tuple[torch.Tensor, torch.Tensor]:
     """What a relative scheme adds to the scores.
 
     Returns:
@@ -108,42 +101,42 @@ def biases(scheme: PositionScheme, length: int) -> tuple[torch.Tensor, torch.Ten
     return torch.cat((-distances.flip(0), distances[1:])), torch.cat((behind.flip(1), ahead[:, 1:]), dim=1)
 
 
-def positions_figure(model: PreTrainedModel, model_name: str, length: int) -> "Figure":
+def draw_positions(model: PreTrainedModel, model_name: str, length: int) -> "Figure":
     """What a model's scheme does over some positions.
 
-    - sinusoidal, learned: the vectors, and the cosine similarities of a few with all others;
+    - vectors added to the embeddings: they themselves, and the cosine similarities of a few with all others;
     - RoPE: how the score of a query with an equal key falls with their distance, and the frequencies;
-    - ALiBi, relative: the bias of each head by distance.
+    - biases on the scores: that of each head by distance.
 
     Raises:
         InputError: if the model has no positions, or learned ones and fewer than `length`.
     """
     from matplotlib.figure import Figure
 
-    schemes = position_schemes(model)
-    kind, limit = model.config.position_embedding_type, model.config.max_position_embeddings
-    if kind == "learned" and length > limit:
+    schemes = find_position_schemes(model)
+    place, limit = model.config.positions_enter, model.config.position_limit
+    if limit is not None and length > limit:
         raise InputError(f"--length is {length}; the model has {limit} learned positions")
     figure = Figure((9.5, 0.3 + 3.5 * len(schemes)), layout="constrained")
-    figure.suptitle(f"{NAMES[kind]} of {model_name}", fontsize=11, parse_math=False)
+    figure.suptitle(f"{schemes[0].module.title} of {model_name}", fontsize=11, parse_math=False)
     for part, scheme in zip(figure.subfigures(len(schemes), squeeze=False).flat, schemes, strict=True):
         if len(schemes) > 1:
             part.suptitle(scheme.stack, fontsize=10, fontweight="bold")
         left, right = part.subplots(1, 2)
-        if kind in ("sinusoidal", "learned"):
-            _draw_table(part, left, right, position_table(scheme, length, model.config.hidden_size))
-        elif kind == "rope":
+        if place == "embeddings":
+            _draw_table(part, left, right, compute_position_table(scheme, length, model.config.hidden_size))
+        elif place == "rotation":
             _draw_scores(left, scheme, length, model.config.head_dim)
-            _draw_frequencies(right, scheme, limit)
+            _draw_frequencies(right, scheme, model.config.max_position_embeddings)
         else:
-            _draw_biases(part, left, right, *biases(scheme, length))
+            _draw_biases(part, left, right, *compute_biases(scheme, length))
     return figure
 
 
 def _draw_table(figure: "SubFigure", left: "Axes", right: "Axes", table: torch.Tensor) -> None:
     _draw_map(figure, left, table, (-0.5, table.shape[1] - 0.5, len(table) - 0.5, -0.5), "value")
     style_axes(left, title="vectors added to the embeddings", x="dimension", y="position (tokens)", is_open=False)
-    similarities = cosine_similarities(table)
+    similarities = compute_similarities(table)
     for position in np.unique(np.linspace(0, len(table) - 1, 5).round().astype(int)):
         right.plot(similarities[position].numpy(), linewidth=1.1, label=str(position))
     style_axes(right, title="similarity of a position (colour) with all", x="position (tokens)", y="cosine similarity")
@@ -151,9 +144,9 @@ def _draw_table(figure: "SubFigure", left: "Axes", right: "Axes", table: torch.T
 
 def _draw_scores(axes: "Axes", scheme: PositionScheme, length: int, head_dim: int) -> None:
     random = torch.randn(RANDOM_VECTORS, head_dim, generator=torch.Generator().manual_seed(1))
-    low, high = np.quantile(rotary_scores(scheme, length, random).numpy(), (0.05, 0.95), axis=0)
+    low, high = np.quantile(compute_rotary_scores(scheme, length, random).numpy(), (0.05, 0.95), axis=0)
     axes.axhline(0, color="0.6", linewidth=0.6)
-    mean = rotary_scores(scheme, length, torch.ones(1, head_dim))[0].numpy()
+    mean = compute_rotary_scores(scheme, length, torch.ones(1, head_dim))[0].numpy()
     axes.plot(mean, color="C0", linewidth=1.3, label="mean over random vectors")
     axes.fill_between(range(length), low, high, color="C0", alpha=0.2, linewidth=0, label="90 % of them")
     style_axes(axes, title="score of a query and an equal key", x="distance (tokens)", y="score / score without RoPE")
@@ -186,7 +179,7 @@ def _draw_biases(figure: "SubFigure", left: "Axes", right: "Axes", distances: to
     edges = (float(distances[0]) - 0.5, float(distances[-1]) + 0.5, len(bias) - 0.5, -0.5)
     _draw_map(figure, right, bias, edges, "added to the score")
     style_axes(right, title="all heads", x=away, y="head", is_open=False)
-    number_rows(right)
+    right.locator_params(axis="y", integer=True, min_n_ticks=1)  # its rows are heads
 
 
 def _draw_map(
@@ -195,4 +188,4 @@ def _draw_map(
     """A heat map with 0 in white, blue below and red above; edges are left, right, bottom, top."""
     highest = float(values.abs().max())
     image = axes.imshow(values.numpy(), cmap="RdBu_r", vmin=-highest, vmax=highest, aspect="auto", extent=edges)
-    style_scale(figure.colorbar(image, ax=axes, aspect=30, pad=0.02, label=label).ax)
+    add_scale(figure, axes, image, label)

@@ -1,55 +1,34 @@
 """Tokens as a reader sees them: bytes decoded, white space and control characters visible, no empty boxes."""
 
-import unicodedata
 from collections.abc import Sequence
 from functools import cache
 
 from transformers import PreTrainedTokenizerBase
-from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from ..training.progress import say
+from ..tokenization.report import TokenText
+from ..training.console.progress import say
 
-VISIBLE = {" ": "␣", "\n": "↵", "\r": "␍", "\t": "⇥", "▁": "␣"}  # ▁ is SentencePiece's space
 LONGEST = 20  # characters of a label
-POINTS = 72.0  # an inch
 PLAIN_FONT = "DejaVu Sans"  # ships with matplotlib
 
 
-def readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
-    """The label of each token: its text, with spaces as ␣, line ends as ↵, and what is no whole character as \\xNN."""
-    byte_of = {symbol: byte for byte, symbol in bytes_to_unicode().items()}
-    backend = getattr(tokenizer, "backend_tokenizer", None)  # only fast tokenizers have one
-    is_byte_level = backend is not None and "ByteLevel" in str(backend.decoder)
-    added = tokenizer.get_added_vocab()
-    labels = []
-    for index, token in zip(ids, tokenizer.convert_ids_to_tokens(list(ids)), strict=True):
-        if not token:  # the model's vocabulary may be larger than the tokenizer's
-            token = f"id={index}"
-        elif is_byte_level and token not in added:
-            # A character of several bytes may be divided between tokens: no text, so its bytes are shown.
-            token = bytes(byte_of[symbol] for symbol in token).decode("utf-8", errors="backslashreplace")
-        labels.append(_visible(token))
-    return labels
+def read_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
+    """The label of each token, as `TokenText` shows it, cut off where it is long."""
+    shown = TokenText(tokenizer).all_shown(ids)
+    return [label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…" for label in shown]
 
 
-def _visible(token: str) -> str:
-    shown = "".join(VISIBLE.get(symbol, symbol if symbol.isprintable() else ascii(symbol)[1:-1]) for symbol in token)
-    if unicodedata.category(shown[0]).startswith("M"):  # an accent with no letter to sit on
-        shown = f"◌{shown}"
-    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
-
-
-def drawable_labels(*sides: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+def find_drawable_labels(*sides: Sequence[str]) -> tuple[list[list[str]], list[str]]:
     """Labels without characters that no installed font has, side by side as given, and the fonts to draw them with.
 
     Such characters are written as their code points, U+4E2D, and are named once on standard error.
     """
-    missing = {symbol for labels in sides for label in labels for symbol in label} - _characters(_plain_font_path())
+    missing = {symbol for labels in sides for label in labels for symbol in label} - _read_charset(_find_plain_font())
     families = [PLAIN_FONT]
-    for family, path in _other_fonts():
+    for family, path in _list_fonts():
         if not missing:
             break
-        if found := missing & _characters(path):
+        if found := missing & _read_charset(path):
             families.append(family)
             missing -= found
     if missing:
@@ -61,13 +40,13 @@ def drawable_labels(*sides: Sequence[str]) -> tuple[list[list[str]], list[str]]:
     return [[shown(label) for label in labels] for labels in sides], families
 
 
-def _plain_font_path() -> str:
+def _find_plain_font() -> str:
     from matplotlib.font_manager import findfont
 
     return str(findfont(PLAIN_FONT))
 
 
-def _other_fonts() -> list[tuple[str, str]]:
+def _list_fonts() -> list[tuple[str, str]]:
     """Family and path of the upright fonts of normal weight on this machine, in a fixed order."""
     from matplotlib.font_manager import fontManager
 
@@ -82,17 +61,7 @@ def _other_fonts() -> list[tuple[str, str]]:
 
 
 @cache
-def _characters(font_path: str) -> frozenset[str]:
+def _read_charset(font_path: str) -> frozenset[str]:
     from matplotlib.font_manager import get_font
 
     return frozenset(map(chr, get_font(font_path).get_charmap()))
-
-
-def text_width(text: str, size: float, families: Sequence[str] = (PLAIN_FONT,)) -> float:
-    """Inches that a text takes in a font of that size in points."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
-    font = FontProperties(family=list(families), size=size)
-    width, *_ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
-    return float(width) / POINTS

@@ -18,7 +18,8 @@ from paperformer import (
     train_tokenizer,
 )
 from paperformer.cli import main
-from paperformer.training.card import ModelCardFacts, SplitFacts, write_card
+from paperformer.training.data.splits import SplitFacts
+from paperformer.training.reporting.card import ModelCardFacts, write_card
 
 TEXTS = ["A dog runs on the beach.", "Ein Hund läuft am Strand.", "Two men talk.", "Zwei Männer reden."]
 SIZE = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "max_position_embeddings": 64}

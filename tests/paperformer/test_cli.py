@@ -13,7 +13,7 @@ import pytest
 
 from paperformer import cli
 from paperformer.cli import COMMANDS, Command, Group, main
-from paperformer.training.evaluation import translate
+from paperformer.training.evaluation.decoding import translate
 
 
 @pytest.fixture
@@ -132,8 +132,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["translat"], "there is no command 'translat'; did you mean translate?"),
-        (["cook"], "there is no command 'cook'; paperformer --help lists the commands"),
+        (["translat"], "'translat' is no command; did you mean paperformer translate?"),
+        (["cook"], "'cook' is no command; paperformer --help lists them"),
         (["train"], "the family of models is missing; say paperformer train seq2seq or paperformer train lm"),
         (["train", "bert"], "'bert' is no family of models; say paperformer train seq2seq or paperformer train lm"),
         (["train", "seq2sec"], "'seq2sec' is no family of models; did you mean paperformer train seq2seq?"),
@@ -293,9 +293,9 @@ def test_train_passes_its_arguments_on(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr("paperformer.training.run.main", lambda *arguments: calls.append(arguments))
     main(["train", "seq2seq", "--config", "x", "--resume"])
     main(["train", "lm", "--name", "y"])
-    assert [(script.__name__, module, rest) for script, module, rest in calls] == [
-        ("train_seq2seq", "paperformer.training.train_seq2seq", ["--config", "x", "--resume"]),
-        ("train_lm", "paperformer.training.train_lm", ["--name", "y"]),
+    assert [(objective.script, rest) for objective, rest in calls] == [
+        ("paperformer.training.train_seq2seq", ["--config", "x", "--resume"]),
+        ("paperformer.training.train_lm", ["--name", "y"]),
     ]
     main(["train", "--help"])
     assert "paperformer train seq2seq --help" in capsys.readouterr().out
@@ -304,14 +304,16 @@ def test_train_passes_its_arguments_on(monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_push_and_what_the_hub_refuses(
     lm: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
-    monkeypatch.setattr("paperformer.hub.push", lambda folder, repo_id, private: f"{repo_id} {private}")
+    monkeypatch.setattr(
+        "paperformer.training.publishing.upload.push", lambda folder, repo_id, private: f"{repo_id} {private}"
+    )
     main(["push", str(lm.folder), "me/tiny", "--private", "true"])
     assert capsys.readouterr().out == "me/tiny True\n"
 
     def fail(*arguments: object, **options: object) -> None:
         raise ConnectionError("no network\nat all")
 
-    monkeypatch.setattr("paperformer.hub.push", fail)
+    monkeypatch.setattr("paperformer.training.publishing.upload.push", fail)
     assert refused("push", lm.folder, "me/tiny") == "me/tiny: no network"
 
 

@@ -1,14 +1,14 @@
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paperformer import PaperformerLMConfig, PaperformerSeq2SeqConfig, quickstart
-from paperformer.training.options.data import ParallelData, TextData
-from paperformer.training.recipe import parse_recipe
+from paperformer.training.recipe.data import ParallelData, TextData
+from paperformer.training.recipe.parsing import parse_recipe
+from paperformer.training.tasks.objective import Objective
 
 
 @pytest.fixture
@@ -16,9 +16,9 @@ def trained(monkeypatch: pytest.MonkeyPatch, lm: Any, seq2seq: Any) -> list[list
     """Puts two finished models where training would; returns the arguments it was called with."""
     calls: list[list[str]] = []
 
-    def run_training(script: Callable[..., Path], module: str, arguments: list[str]) -> Path:
+    def run_training(objective: Objective, arguments: list[str]) -> Path:
         calls.append(arguments)
-        saved = seq2seq if "seq2seq" in module else lm
+        saved = seq2seq if objective.name == "seq2seq" else lm
         path = Path(arguments[arguments.index("--output_dir") + 1]) / arguments[1] / "model"
         shutil.copytree(saved.folder, path)
         (path.parent / "evaluation").mkdir()

@@ -9,7 +9,6 @@ import yaml
 from ftfy.formatting import monospaced_width
 
 from paperformer.cli import main
-from paperformer.commands.tables import aligned, printable
 
 Refused = Callable[..., str]
 Run = Callable[..., Path]
@@ -232,11 +231,3 @@ def test_bad_command_lines(run: Run, refused: Refused, folder: Path) -> None:
     (folder / "multi30k" / "metrics.jsonl").write_text("x\n")
     assert refused("runs", "multi30k") == "runs/multi30k cannot be shown: damaged metrics.jsonl"
     assert "--jsn" in refused("runs", "--jsn")
-
-
-def test_wrapping_loses_nothing() -> None:
-    text = "ab文cd\u0301e文"
-    lines = aligned([[text, "x"], ["short", "y"]], widest={0: 5}).splitlines()
-    assert [line.rstrip("xy ") for line in lines] == ["ab文c", "d\u0301e文", "short"]
-    assert [line[-1] for line in lines if line[-1] in "xy"] == ["x", "y"]
-    assert printable("a\nb\u2028\ud800c") == "a\ufffdb\ufffd\ufffdc"

@@ -18,7 +18,7 @@ from paperformer import tokenization
 from paperformer.cli import main
 from paperformer.commands import tokenizers as commands
 from paperformer.tokenization import comparison
-from paperformer.training.data import chunks
+from paperformer.training.data.text import chunks
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from paperformer.tokenization import train_tokenizer
-from paperformer.tokenization.train import AlgorithmName
+from paperformer.tokenization.algorithms import AlgorithmName
 
 pytestmark = pytest.mark.filterwarnings("ignore:the vocabulary has")  # tiny texts have few pairs
 

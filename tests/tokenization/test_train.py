@@ -15,7 +15,8 @@ from typing import get_args
 import pytest
 
 from paperformer.tokenization import train_tokenizer
-from paperformer.tokenization.train import AlgorithmName, smallest_vocab_size
+from paperformer.tokenization.algorithms import AlgorithmName
+from paperformer.tokenization.train import smallest_vocab_size
 
 pytestmark = pytest.mark.filterwarnings("ignore:the vocabulary has")  # tiny texts have few pairs
 
@@ -133,21 +134,47 @@ def test_autotokenizer_loads_them_without_paperformer(tmp_path: Path) -> None:
         assert loaded["vocab"] == tokenizer.get_vocab()
 
 
-def test_training_is_deterministic(tmp_path: Path) -> None:
-    """In one process, and in another one, whose hash seeds differ; the order of the texts does not matter."""
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path, bytes]:
+    """Texts, the folder of every algorithm's tokenizer of them, trained in a process of its own, and what that process
+    has shown on its terminal.
+    """
     rng = Random(0)  # words of chance, so that many merges are equally good
     texts = TEXTS + ["".join(rng.choices("aeioubdgkptsr ", k=40)) for _ in range(60)]
+    folder = tmp_path_factory.mktemp("elsewhere")
     code = f"""if True:
         from paperformer.tokenization import train_tokenizer
         for algorithm in {ALGORITHMS!r}:
             tokenizer = train_tokenizer(reversed({texts!r}), 310, append_eos=True, algorithm=algorithm)
-            tokenizer.save_pretrained({str(tmp_path)!r} + "/there/" + algorithm)"""
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+            tokenizer.save_pretrained({str(folder)!r} + "/" + algorithm)"""
+    terminal, stderr = pty.openpty()
+    termios.tcsetwinsize(stderr, (24, 80))
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    with subprocess.Popen(command, stderr=stderr, stdout=subprocess.DEVNULL) as process:
+        os.close(stderr)  # the child holds the only copy: when it ends, reading ends with an OSError
+        shown = b""
+        with contextlib.suppress(OSError):
+            while chunk := os.read(terminal, 4096):
+                shown += chunk
+    os.close(terminal)
+    assert process.returncode == 0, shown.decode()
+    return texts, folder, shown
+
+
+def test_training_is_deterministic(elsewhere: tuple[list[str], Path, bytes], tmp_path: Path) -> None:
+    """In one process, and in another one, whose hash seeds differ; the order of the texts does not matter."""
+    texts, there, _ = elsewhere
     for algorithm in ALGORITHMS:
-        here, there = tmp_path / "here" / algorithm, tmp_path / "there" / algorithm
+        here = tmp_path / algorithm
         train_tokenizer(texts, 310, append_eos=True, algorithm=algorithm).save_pretrained(here)
         for name in ("tokenizer.json", "tokenizer_config.json"):
-            assert (here / name).read_bytes() == (there / name).read_bytes(), algorithm
+            assert (here / name).read_bytes() == (there / algorithm / name).read_bytes(), algorithm
+
+
+def test_progress_goes_to_a_terminal(elsewhere: tuple[list[str], Path, bytes]) -> None:
+    _, _, shown = elsewhere
+    for stage in (b"Compute merges", b"EM training", b"Count characters"):
+        assert stage in shown
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -171,24 +198,6 @@ def test_normalization_happens_in_training_too() -> None:
     assert "ü" in tokenizer.get_vocab()
     assert "\u0308" not in tokenizer.get_vocab()
     assert tokenizer(decomposed).input_ids == tokenizer(["über", "süß für"] * 5).input_ids
-
-
-def test_progress_goes_to_a_terminal() -> None:
-    code = f"""if True:
-        from paperformer.tokenization import train_tokenizer
-        for algorithm in ("byte_bpe", "unigram", "characters"):
-            train_tokenizer(iter({TEXTS!r}), 310, append_eos=False, algorithm=algorithm)"""
-    terminal, stderr = pty.openpty()
-    termios.tcsetwinsize(stderr, (24, 80))
-    with subprocess.Popen([sys.executable, "-c", code], stderr=stderr, stdout=subprocess.DEVNULL):
-        os.close(stderr)  # the child holds the only copy: when it ends, reading ends with an OSError
-        shown = b""
-        with contextlib.suppress(OSError):
-            while chunk := os.read(terminal, 4096):
-                shown += chunk
-    os.close(terminal)
-    for stage in (b"Compute merges", b"EM training", b"Count characters"):
-        assert stage in shown
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

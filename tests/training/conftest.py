@@ -10,10 +10,11 @@ from accelerate.state import AcceleratorState
 
 from paperformer.configuration.configuration_lm import PaperformerLMConfig
 from paperformer.configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
-from paperformer.training import recipe as recipe_module
-from paperformer.training.engine import loop
-from paperformer.training.options.data import ParallelData, TextData
-from paperformer.training.recipe import Recipe, parse_recipe
+from paperformer.training.engine import loop, training_state
+from paperformer.training.recipe import parsing as recipe_module
+from paperformer.training.recipe.data import ParallelData, TextData
+from paperformer.training.recipe.parsing import parse_recipe
+from paperformer.training.recipe.recipe import Recipe
 
 SUBJECTS = {"A dog": "Ein Hund", "A cat": "Eine Katze", "The man": "Der Mann", "A child": "Ein Kind"}
 VERBS = {"sleeps": "schläft", "runs away": "läuft weg", "sings": "singt", "waits in the long queue": "wartet lange"}
@@ -29,6 +30,7 @@ TINY = {
     "model.dropout": 0.1,
     "optimization.warmup_steps": 4,
     "optimization.learning_rate": 0.01,
+    "evaluation.validation_samples": 1,
 }
 
 
@@ -116,9 +118,18 @@ def one_parser_for_all() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def one_measurement_for_all() -> Iterator[None]:
-    """Measuring what this machine can do takes a second."""
+    """Measuring what this machine can do takes a second, and in float16 many."""
+    measure = cache(loop.peak_flops_of)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "peak_flops_of", cache(loop.peak_flops_of))
+        patch.setattr(loop, "peak_flops_of", lambda device, _: measure(device, "no"))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_reading_of_a_recipe() -> Iterator[None]:
+    """A run reads its recipe again for each checkpoint, which takes tiny runs a tenth of their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_state, "what_makes_batches", cache(training_state.what_makes_batches))
         yield
 
 

@@ -14,17 +14,14 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokeni
 
 from paperformer import train_tokenizer
 from paperformer.training.engine.loop import Trainer
-from paperformer.training.language_modeling import LanguageModelingTask
 from paperformer.training.run import _resuming, main
-from paperformer.training.train_lm import train_lm
-from paperformer.training.train_seq2seq import train_seq2seq
-
-SCRIPTS = {"seq2seq": train_seq2seq, "lm": train_lm}
+from paperformer.training.tasks import language_modeling
+from paperformer.training.tasks.registry import OBJECTIVES
 
 
 def run(family: str, options: dict[str, Any], *flags: str) -> Path:
     arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    return main(SCRIPTS[family], f"paperformer.training.train_{family}", [*arguments, *flags])
+    return main(OBJECTIVES[family], [*arguments, *flags])
 
 
 @pytest.fixture
@@ -61,7 +58,7 @@ SCORES = {
 }
 
 
-@pytest.mark.parametrize("family", SCRIPTS)
+@pytest.mark.parametrize("family", OBJECTIVES)
 def test_a_run_from_text_to_a_finished_model(
     family: str, options: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -107,7 +104,7 @@ def test_a_recipe_is_carried_out_again_from_the_run_s_folder(
 ) -> None:
     run("lm", options["lm"])
     first = tmp_path / "runs" / "tiny"
-    main(train_lm, "m", ["--config", str(first / "recipe.yaml"), "--name", "again"])
+    main(OBJECTIVES["lm"], ["--config", str(first / "recipe.yaml"), "--name", "again"])
     second = tmp_path / "runs" / "again"
     recipes = [yaml.safe_load((folder / "recipe.yaml").read_text()) for folder in (first, second)]
     assert recipes[1] == recipes[0] | {"name": "again"}
@@ -132,7 +129,7 @@ def test_interrupted_and_resumed(
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("stopped after step 2, and its state is saved; go on with: accelerate launch -m paperformer")
     words = shlex.split(said.partition("-m paperformer.training.train_lm ")[2])
-    main(train_lm, "m", words)  # as it was said
+    main(OBJECTIVES["lm"], words)  # as it was said
     assert "going on from " in capsys.readouterr().err
 
 
@@ -160,7 +157,7 @@ def test_interrupted_before_training(
     def interrupted(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paperformer.training.run_tokenizers.train_tokenizer", interrupted)
+    monkeypatch.setattr("paperformer.training.data.tokenizers.train_tokenizer", interrupted)
     with pytest.raises(SystemExit) as stopped:
         run("lm", options["lm"])
     assert stopped.value.code == 130
@@ -171,15 +168,15 @@ def test_interrupted_before_training(
 def test_divergence_ends_in_one_line(
     options: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collate = LanguageModelingTask.build_model
+    build = language_modeling.build_language_model
 
-    def poisoned(task: LanguageModelingTask) -> Any:
-        model = collate(task)
+    def build_poisoned(*arguments: Any) -> Any:
+        model = build(*arguments)
         with torch.no_grad():
             model.get_parameter("model.layers.0.self_attn.q_proj.weight").fill_(float("nan"))
         return model
 
-    monkeypatch.setattr(LanguageModelingTask, "build_model", poisoned)
+    monkeypatch.setattr(language_modeling, "build_language_model", build_poisoned)
     with pytest.raises(SystemExit) as stopped:
         run("lm", options["lm"])
     assert stopped.value.code == 1
@@ -288,7 +285,7 @@ def test_a_full_disk(
     monkeypatch.setattr("paperformer.PaperformerForCausalLM.save_pretrained", save_pretrained)
     arguments = [word for name, value in options["lm"].items() for word in (f"--{name}", str(value))]
     with pytest.raises(SystemExit) as stopped:
-        main(train_lm, "m", arguments)
+        main(OBJECTIVES["lm"], arguments)
     assert stopped.value.code == 2
     assert {path.name for path in (tmp_path / "runs" / "tiny").iterdir()} == {
         "recipe.yaml", "data.json", "tokenizer", "config.json", "generation_config.json", "metrics.jsonl",
@@ -324,7 +321,7 @@ def test_publishing(
             raise ConnectionError("no network")
         return f"https://hub/{repo_id}"
 
-    monkeypatch.setattr("paperformer.hub.push", push)
+    monkeypatch.setattr("paperformer.training.publishing.upload.push", push)
     path = run("lm", options["lm"], "--push_to_hub", "me/tiny")
     assert published == [(path, "me/tiny", True)]
     assert "published: https://hub/me/tiny" in capsys.readouterr().err

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from paperformer.training.input_error import InputError
-from paperformer.training.options.data import TextData
-from paperformer.training.options.run import RunOptions
-from paperformer.training.recipe import Recipe
-from paperformer.training.run_folder import RunFolder, replace_file, replace_folder
+from paperformer.training.atomic_files import replace_file, replace_folder
+from paperformer.training.console.input_error import InputError
+from paperformer.training.recipe.data import TextData
+from paperformer.training.recipe.recipe import Recipe
+from paperformer.training.recipe.run import RunOptions
+from paperformer.training.run_folder import RunFolder
 
 Recipes = Callable[..., Recipe[TextData]]
 

@@ -1,1 +1,1 @@
-"""From files to batches: reading, cleaning, tokenising, caching and batching of corpora."""
+"""Text, from sources to batches."""

@@ -13,10 +13,9 @@ from typing import Any
 import xxhash
 from filelock import FileLock, Timeout
 
-from ..input_error import writing
-from ..progress import ProgressBar, say
-from ..run_folder import replace_folder
-from .files import readable
+from ..atomic_files import replace_folder, writing
+from ..console.progress import ProgressBar, say
+from .text.files import readable
 
 HASH_BLOCK_BYTES = 1 << 22
 

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import chain
@@ -19,17 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
 
-from ..input_error import InputError
-from ..progress import ProgressBar
-from .bad_lines import BadLines
+from ..console.input_error import InputError
+from ..console.progress import ProgressBar
+from ..recipe.cleaning import Cleaning
 from .cache import cached_folder, content_hashes
-from .cleaning import Cleaner, Cleaning
-from .files import unchanged
-from .hub_datasets import HubDataset
-from .leaks import Leaks
+from .cleaning.cleaner import Cleaner
+from .cleaning.leaks import Leaks
 from .mixing import interleave
-from .reader import Reader
-from .sources import Source
+from .readers.hub_datasets import HubDataset
+from .readers.reader import Reader
+from .readers.sources import Source
+from .text.bad_lines import BadLines
+from .text.files import unchanged
 
 FORMAT = 1  # of the folder; part of its name
 """Raised when readers or the cleaner come to give other text for the same file."""
@@ -147,9 +148,9 @@ def build_corpus(
 
 
 def _leaks(cleaning: Cleaning, held_out: Sequence[Corpus]) -> Leaks | None:
-    return (
-        Leaks(chain.from_iterable(corpus.chunks_without_tags() for corpus in held_out)) if cleaning.leak_check else None
-    )
+    if not cleaning.leak_check:
+        return None
+    return Leaks(chain.from_iterable(corpus.chunks_without_tags() for corpus in held_out))
 
 
 def _identity(source: Source, reader: Reader) -> Any:
@@ -207,29 +208,22 @@ def _texts(chunks: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator
         yield from chain.from_iterable(zip(*(chunk.column(name).to_pylist() for name in columns), strict=True))
 
 
+@dataclass(frozen=True)
 class TextStream:
     """The clean text of some sources, read and cleaned anew each time; nothing is written.
 
-    Duplicates are found within a source only, and what is left out is not reported.
-
-    Args:
-        field, sources, cleaning, languages, skip_bad_lines, held_out: as `build_corpus` takes them.
-        seed: decides, with the epoch, how sources are mixed.
+    Duplicates are found within a source only, and what is left out is not reported. The fields are what `build_corpus`
+    takes, and `seed`, which decides with the epoch how sources are mixed.
     """
 
-    def __init__(
-        self,
-        field: str,
-        sources: Sequence[tuple[Source, Reader]],
-        cleaning: Cleaning,
-        languages: tuple[str, ...],
-        *,
-        skip_bad_lines: bool = False,
-        held_out: Sequence[Corpus] = (),
-        seed: int = 0,
-    ):
-        self.field, self.sources, self.cleaning, self.languages = field, sources, cleaning, languages
-        self.skip_bad_lines, self.held_out, self.seed = skip_bad_lines, held_out, seed
+    field: str
+    sources: Sequence[tuple[Source, Reader]]
+    cleaning: Cleaning
+    languages: tuple[str, ...]
+    _: KW_ONLY
+    skip_bad_lines: bool = False
+    held_out: Sequence[Corpus] = ()
+    seed: int = 0
 
     @property
     def is_parallel(self) -> bool:

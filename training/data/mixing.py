@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..input_error import InputError
+from ..console.input_error import InputError
 
 ROWS_A_DRAW = 10_000
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..input_error import InputError
+from ..console.input_error import InputError
 
 Ids = NDArray[np.uint16] | NDArray[np.uint32]
 

@@ -1,7 +1,7 @@
 """From clean text to token stores, as fast as the tokenizers library encodes batches, chunk by chunk."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -12,7 +12,7 @@ import xxhash
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
-from ..progress import ProgressBar
+from ..console.progress import ProgressBar
 from .cache import cached_folder
 from .corpus import Corpus
 from .token_store import TokenStore, TokenWriter
@@ -80,7 +80,10 @@ def write_pairs(chunks: Iterable[pa.RecordBatch], encoders: tuple[Encode, Encode
     """Encodes chunks of sentence pairs into rows (source, target)."""
     for chunk in chunks:
         sides = [encode(chunk.column(side).to_pylist()) for side, encode in enumerate(encoders)]
-        _write(writer, list(chain.from_iterable(zip(*sides, strict=True))))
+        sequences = list(chain.from_iterable(zip(*sides, strict=True)))
+        lengths = np.fromiter(map(len, sequences), np.uint32, len(sequences))
+        writer.write_ids(np.fromiter(chain.from_iterable(sequences), writer.dtype, int(lengths.sum())))
+        writer.write_lengths(lengths)
 
 
 def encoded_documents(
@@ -127,9 +130,3 @@ def write_documents(documents: Iterable[tuple[NDArray[np.int64], NDArray[np.int6
         open_since = bounds[-1] if len(bounds) else None
     if open_since is not None:
         writer.write_lengths(np.array([writer.num_ids - open_since]))
-
-
-def _write(writer: TokenWriter, sequences: Sequence[Sequence[int]]) -> None:
-    lengths = np.fromiter(map(len, sequences), np.uint32, len(sequences))
-    writer.write_ids(np.fromiter(chain.from_iterable(sequences), writer.dtype, int(lengths.sum())))
-    writer.write_lengths(lengths)

@@ -24,6 +24,10 @@ class ExponentialMovingAverage:
         self.model, self.decay = model, decay
         # Kept, because a sharded model puts other tensors in their place while it computes.
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.restart()
+
+    def restart(self) -> None:
+        """Takes the weights as they are for the averages."""
         self.averages = {name: p.detach().to(torch.float32, copy=True) for name, p in self.parameters.items()}
 
     def update(self, step: int) -> None:
@@ -40,21 +44,6 @@ class ExponentialMovingAverage:
             yield
         finally:
             self._put(own)
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """The averages by the names of the parameters: themselves, no copies."""
-        return dict(self.averages)
-
-    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Takes averages that were saved.
-
-        Raises:
-            ValueError: if they are not of the same parameters.
-        """
-        if state.keys() != self.averages.keys():
-            raise ValueError(f"averages of other parameters: {sorted(state.keys() ^ self.averages.keys())[:3]}")
-        for name, average in self.averages.items():
-            average.copy_(state[name])
 
     @torch.no_grad()
     def _put(self, weights: Mapping[str, torch.Tensor]) -> None:

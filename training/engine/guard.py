@@ -6,12 +6,13 @@ and left the batches around the spike out, which is `roll_back` here.
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..options.guard import Guard
+from ..recipe.guard import Guard
 
 
 class TrainingDivergedError(RuntimeError):
@@ -29,6 +30,16 @@ class Verdict:
     """`warn`, `skip`, `roll_back` or `stop`."""
 
     reason: str
+
+    def in_words(self, batch: Mapping[str, int], parameter: str) -> str:
+        """What was found, and where.
+
+        Args:
+            batch: position of the step's first batch in the data.
+            parameter: whose gradient stands out.
+        """
+        pool = f", pool {batch['pool']}" if batch["pool"] else ""
+        return f"{self.reason}, at batch {batch['index']} of epoch {batch['epoch']}{pool} and most in {parameter}"
 
 
 class LossGuard:
@@ -55,7 +66,7 @@ class LossGuard:
             gradient_norm: of the whole gradient, before clipping.
         """
         if math.isfinite(loss) and math.isfinite(gradient_norm):
-            limit = self._limit()
+            limit = self._highest_sound_loss()
             if loss <= limit or self.options.spike == "ignore":
                 self.losses.append(loss)
                 return None
@@ -77,7 +88,7 @@ class LossGuard:
                 reason += " steps"
         return Verdict(event, action, reason)
 
-    def _limit(self) -> float:
+    def _highest_sound_loss(self) -> float:
         if len(self.losses) < self.options.window:
             return math.inf
         losses = np.array(self.losses)

@@ -4,7 +4,7 @@ import torch
 from accelerate.utils import extract_model_from_parallel
 from torch import Tensor, nn
 
-from ..data.batching import Batch
+from ..data.batches.token_budget import Batch
 
 
 def r_drop_loss(model: nn.Module, batch: Batch, alpha: float, num_items: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 import math
 
-from ..options.optimization import Optimization
+from ..recipe.optimization import Optimization
 
 
 def learning_rate(options: Optimization, step: int, hidden_size: int) -> float:

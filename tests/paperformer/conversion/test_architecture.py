@@ -10,7 +10,7 @@ from paperformer.conversion.gpt2 import GPT2
 from paperformer.conversion.llama import LLAMA
 from paperformer.conversion.marian import MARIAN
 from paperformer.conversion.model_folder import ARCHITECTURES, TOLERANCE, compare_logits
-from paperformer.training.input_error import InputError
+from paperformer.training.console.input_error import InputError
 
 from .conftest import OURS, THEIRS, random_model
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from paperformer.plots.gradient_norms import gradient_history, gradients_figure, stack_histories
-from paperformer.training.input_error import InputError
+from paperformer.plots.gradient_norms import draw_gradients, read_gradient_history, sort_by_stack
+from paperformer.training.console.input_error import InputError
 
 STEPS = [20, 40, 60]
 SEQ2SEQ = {
@@ -26,7 +27,7 @@ LM = {
 
 def write(folder: Path, modules: dict[str, list[float]]) -> Path:
     """A run's folder with these gradient norms, and the other lines that a run writes."""
-    records: list[dict[str, Any]] = [{"step": 0, "hardware": "a processor"}]
+    records: list[dict[str, Any]] = [{"step": 0, "hardware": "a CPU"}]
     for index, step in enumerate(STEPS):
         norms = {name: values[index] for name, values in modules.items()}
         total = float(np.sqrt(np.sum(np.square(list(norms.values())))))
@@ -38,11 +39,11 @@ def write(folder: Path, modules: dict[str, list[float]]) -> Path:
 
 
 def test_what_a_run_has_recorded(tmp_path: Path) -> None:
-    history = gradient_history(write(tmp_path / "run", SEQ2SEQ))
+    history = read_gradient_history(write(tmp_path / "run", SEQ2SEQ))
     assert history.steps == STEPS
     assert history.modules == SEQ2SEQ
     assert history.total[0] == pytest.approx(np.sqrt(9 + 1 + 0.81 + 0.01 + 4 + 25))
-    encoder, decoder = stack_histories(history)
+    encoder, decoder = sort_by_stack(history)
     assert (encoder.name, encoder.layers) == ("encoder", [SEQ2SEQ["encoder.layers.0"], SEQ2SEQ["encoder.layers.1"]])
     assert encoder.others == {"embed_tokens": SEQ2SEQ["encoder.embed_tokens"], "norm": SEQ2SEQ["encoder.norm"]}
     assert (decoder.name, decoder.layers) == ("decoder", [SEQ2SEQ["decoder.layers.0"]])
@@ -53,12 +54,24 @@ def test_a_run_that_still_goes_on(tmp_path: Path) -> None:
     run = write(tmp_path, LM)
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 80, "gradient_norm_by_la')
-    assert gradient_history(run).steps == STEPS
+    assert read_gradient_history(run).steps == STEPS
+
+
+def test_steps_that_were_done_again_after_a_roll_back_count_once(tmp_path: Path) -> None:
+    run = write(tmp_path, LM)
+    with (run / "metrics.jsonl").open("a") as file:
+        for step in (40, 60, 80):
+            norms = {"embed_tokens": step / 10}
+            file.write(json.dumps({"step": step, "gradient_norm": 9.0, "gradient_norm_by_layer": norms}) + "\n")
+    history = read_gradient_history(run)
+    assert history.steps == [*STEPS, 80]
+    assert history.modules["embed_tokens"] == [3.0, 4.0, 6.0, 8.0]
+    assert history.total[1:] == [9.0, 9.0, 9.0]
 
 
 def test_lines_of_a_language_model(tmp_path: Path) -> None:
-    history = gradient_history(write(tmp_path, LM))
-    figure = gradients_figure(history, "tiny")
+    history = read_gradient_history(write(tmp_path, LM))
+    figure = draw_gradients(history, "tiny")
     axes, scale = figure.axes
     assert axes.get_yscale() == "log"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("step (optimizer updates)", "gradient norm before clipping")
@@ -78,7 +91,7 @@ def test_lines_of_a_language_model(tmp_path: Path) -> None:
 
 
 def test_heat_maps_of_both_stacks_on_one_scale(tmp_path: Path) -> None:
-    figure = gradients_figure(gradient_history(write(tmp_path, SEQ2SEQ)), "tiny", heatmap=True)
+    figure = draw_gradients(read_gradient_history(write(tmp_path, SEQ2SEQ)), "tiny", heatmap=True)
     encoder, decoder = (axes for axes in figure.axes if axes.get_xlabel())
     (encoder_mesh,), (decoder_mesh,) = encoder.collections, decoder.collections
     assert encoder_mesh.get_array().tolist() == [SEQ2SEQ["encoder.layers.0"], SEQ2SEQ["encoder.layers.1"]]
@@ -86,19 +99,24 @@ def test_heat_maps_of_both_stacks_on_one_scale(tmp_path: Path) -> None:
     assert encoder_mesh.get_clim() == decoder_mesh.get_clim() == (0.2, 2.0)
     assert (encoder.get_ylabel(), encoder.get_xlabel()) == ("layer", "step (optimizer updates)")
     assert decoder.get_ylim() == encoder.get_ylim()
+    FigureCanvasAgg(figure).draw()
+    for axes in figure.axes:
+        if axes.get_ylabel() == "layer":  # the decoder has a single one
+            low, high = sorted(axes.get_ylim())
+            assert [tick for tick in axes.get_yticks() if low <= tick <= high] == list(range(round(high + 0.5)))
 
 
 def test_runs_that_cannot_be_drawn(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no folder .*nowhere; give a run's folder, such as runs/NAME"):
-        gradient_history(tmp_path / "nowhere")
+        read_gradient_history(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"is no run's folder: no metrics.jsonl"):
-        gradient_history(tmp_path)
+        read_gradient_history(tmp_path)
     metrics = tmp_path / "metrics.jsonl"
     metrics.write_text('{"step": 20, "loss": 3, "gradient_norm": 1.0}\n')
     with pytest.raises(
         InputError, match=r"metrics.jsonl has gradient norms by layer of 0 steps; a plot needs at least 2"
     ):
-        gradient_history(tmp_path)
+        read_gradient_history(tmp_path)
     metrics.write_text('{"step": 20, "lo\n{"step": 40}\n')
     with pytest.raises(InputError, match=r"metrics.jsonl is damaged: "):
-        gradient_history(tmp_path)
+        read_gradient_history(tmp_path)

@@ -7,8 +7,13 @@ from matplotlib.figure import Figure
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from paperformer.modeling.positions import rotate
-from paperformer.plots.position_schemes import biases, position_schemes, positions_figure, rotary_scores
-from paperformer.training.input_error import InputError
+from paperformer.plots.position_schemes import (
+    compute_biases,
+    compute_rotary_scores,
+    draw_positions,
+    find_position_schemes,
+)
+from paperformer.training.console.input_error import InputError
 
 MakeModel = Callable[..., PreTrainedModel]
 
@@ -25,7 +30,7 @@ def named(figure: Figure, title: str) -> list:
 
 
 def test_sinusoids(make_model: MakeModel) -> None:
-    figure = positions_figure(make_model("seq2seq", position_embedding_type="sinusoidal"), "tiny", 50)
+    figure = draw_positions(make_model("seq2seq", position_embedding_type="sinusoidal"), "tiny", 50)
     position, pair = np.arange(50)[:, None], np.arange(12)[None]
     angles = position / 10_000 ** (2 * pair / 24)  # Vaswani et al. 2017, section 3.5
     table = np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(50, 24)
@@ -43,28 +48,28 @@ def test_sinusoids(make_model: MakeModel) -> None:
 
 def test_learned_positions_of_both_stacks(make_model: MakeModel) -> None:
     model = make_model("seq2seq", position_embedding_type="learned")
-    figure = positions_figure(model, "tiny", 40)
+    figure = draw_positions(model, "tiny", 40)
     heatmaps = named(figure, "vectors added to the embeddings")
     for heatmap, stack in zip(heatmaps, ("encoder", "decoder"), strict=True):
         weight = getattr(model.model, stack).positions.table.weight[:40].detach().numpy()
         np.testing.assert_array_equal(heatmap.images[0].get_array(), weight)
     assert [part.get_suptitle() for part in figure.subfigs] == ["encoder", "decoder"]
     with pytest.raises(InputError, match="--length is 65; the model has 64 learned positions"):
-        positions_figure(model, "tiny", 65)
+        draw_positions(model, "tiny", 65)
 
 
 @pytest.mark.parametrize("rope", [{}, {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0}], ids=["plain", "yarn"])
 def test_rotary_positions(rope: dict[str, float], make_model: MakeModel) -> None:
     options = {"rope_parameters": rope} if rope else {}
     model = make_model("lm", position_embedding_type="rope", head_dim=8, **options)
-    (scheme,) = position_schemes(model)
+    (scheme,) = find_position_schemes(model)
     torch.manual_seed(1)
     vectors, places = torch.randn(5, 8), torch.arange(30)[None]
     turned = rotate(vectors[None, :, None].expand(1, 5, 30, 8), scheme.module.rotation(vectors, places))[0]
     expected = (turned[:, :1] * turned).sum(-1) / vectors.square().sum(-1, keepdim=True)
-    torch.testing.assert_close(rotary_scores(scheme, 30, vectors), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(compute_rotary_scores(scheme, 30, vectors), expected, atol=1e-5, rtol=1e-5)
 
-    figure = positions_figure(model, "tiny", 30)
+    figure = draw_positions(model, "tiny", 30)
     (scores,) = named(figure, "score of a query and an equal key")
     (mean,) = [line for line in scores.lines if line.get_label() == "mean over random vectors"]
     (frequencies,) = named(figure, "rotation of the pairs of a head")
@@ -85,17 +90,17 @@ def test_rotary_positions(rope: dict[str, float], make_model: MakeModel) -> None
 @pytest.mark.parametrize("kind", ["alibi", "relative"])
 def test_biases(kind: str, family: str, make_model: MakeModel) -> None:
     model = make_model(family, position_embedding_type=kind)
-    (scheme,) = position_schemes(model)
+    (scheme,) = find_position_schemes(model)
     assert scheme.is_causal == (family == "lm")
     if kind == "relative":
         torch.nn.init.normal_(scheme.module.table.weight)
     whole = scheme.module.attention_bias(torch.zeros(1), torch.arange(99)[None], None, None)[0].detach()  # (H, 99, 99)
     expected = whole[:, -1, -50:] if family == "lm" else whole[:, 49]  # all behind, or the middle one's both sides
-    distances, bias = biases(scheme, 50)
+    distances, bias = compute_biases(scheme, 50)
     assert distances.tolist() == list(range(-49, 1 if family == "lm" else 50))
     assert torch.equal(bias, expected)
 
-    figure = positions_figure(model, "tiny", 50)
+    figure = draw_positions(model, "tiny", 50)
     (curves,), (heatmap,) = named(figure, "bias of each head"), named(figure, "all heads")
     assert [line.get_label() for line in curves.lines] == [f"head {head}" for head in range(4)]
     for line, values in zip(curves.lines, expected, strict=True):
@@ -109,14 +114,14 @@ def test_biases(kind: str, family: str, make_model: MakeModel) -> None:
 
 
 def test_relative_biases_of_both_stacks(make_model: MakeModel) -> None:
-    figure = positions_figure(make_model("seq2seq", position_embedding_type="relative"), "tiny", 20)
+    figure = draw_positions(make_model("seq2seq", position_embedding_type="relative"), "tiny", 20)
     spans = [axes.lines[0].get_xdata()[[0, -1]].tolist() for axes in named(figure, "bias of each head")]
     assert spans == [[-19, 19], [-19, 0]]
 
 
 def test_models_without_positions(make_model: MakeModel) -> None:
     with pytest.raises(InputError, match="position_embedding_type is none; there is nothing to draw"):
-        positions_figure(make_model("lm", position_embedding_type="none"), "tiny", 9)
+        draw_positions(make_model("lm", position_embedding_type="none"), "tiny", 9)
     gpt2 = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=1, vocab_size=9))
     with pytest.raises(InputError, match="a gpt2 is no paperformer model"):
-        positions_figure(gpt2, "tiny", 9)
+        draw_positions(gpt2, "tiny", 9)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from paperformer.training.console.input_error import InputError
 from paperformer.training.data.cache import cached_folder, content_hashes
-from paperformer.training.input_error import InputError
 
 
 def test_a_folder_is_made_once_for_the_same_ingredients(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from paperformer.training.console.input_error import InputError
 from paperformer.training.data import mixing
-from paperformer.training.data.bad_lines import BadLines
-from paperformer.training.data.cleaning import Cleaning
 from paperformer.training.data.corpus import Corpus, TextStream, build_corpus
-from paperformer.training.data.sources import Source, pair_reader, text_reader
-from paperformer.training.data.tables import Table
-from paperformer.training.input_error import InputError
+from paperformer.training.data.readers.sources import Source, pair_reader, text_reader
+from paperformer.training.data.readers.tables import Table
+from paperformer.training.data.text.bad_lines import BadLines
+from paperformer.training.recipe.cleaning import Cleaning
 
 PAIRS = [
     ("A dog.", "Ein Hund."),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paperformer.training.data.chunks import TEXT_SCHEMA, text_chunk
+from paperformer.training.console.input_error import InputError
 from paperformer.training.data.mixing import interleave, mixed_epoch, shares
-from paperformer.training.input_error import InputError
+from paperformer.training.data.text.chunks import TEXT_SCHEMA, text_chunk
 
 sizes_of_sources = st.lists(st.integers(1, 300), min_size=1, max_size=5)
 

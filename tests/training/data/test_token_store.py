@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paperformer.training.console.input_error import InputError
 from paperformer.training.data.token_store import TokenStore, TokenWriter
-from paperformer.training.input_error import InputError
 
 ROWS = st.lists(st.tuples(*[st.lists(st.integers(0, 299), max_size=6)] * 2), max_size=8)
 

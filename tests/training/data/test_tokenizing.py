@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paperformer.tokenization import train_tokenizer
-from paperformer.training.data.chunks import pair_chunk, text_chunk
-from paperformer.training.data.cleaning import Cleaning
 from paperformer.training.data.corpus import Corpus, build_corpus
-from paperformer.training.data.sources import Source, pair_reader
+from paperformer.training.data.readers.sources import Source, pair_reader
+from paperformer.training.data.text.chunks import pair_chunk, text_chunk
 from paperformer.training.data.token_store import TokenStore, TokenWriter
 from paperformer.training.data.tokenizing import (
     batch_encoder,
@@ -19,6 +18,7 @@ from paperformer.training.data.tokenizing import (
     write_documents,
     write_pairs,
 )
+from paperformer.training.recipe.cleaning import Cleaning
 
 TEXTS = ["a dog", "ein Hund </s>", "", "  two  spaces "]
 TOKENIZER = train_tokenizer(TEXTS * 3, 280, append_eos=True, show_progress=False)

@@ -11,21 +11,25 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
 
 from paperformer.configuration.configuration_lm import PaperformerLMConfig
-from paperformer.training import run_folder
-from paperformer.training.corpora import text_splits
-from paperformer.training.engine import checkpoints, loop, recorder
+from paperformer.training import atomic_files, run_folder
+from paperformer.training.data.splits import text_splits
+from paperformer.training.data.tokenizers import load_tokenizers
+from paperformer.training.engine import loop, step
+from paperformer.training.engine.checkpoints import snapshot as checkpoints
 from paperformer.training.engine.loop import fit
-from paperformer.training.language_modeling import LanguageModelingTask
-from paperformer.training.options.data import TextData
-from paperformer.training.recipe import parse_recipe
+from paperformer.training.recipe import parsing
+from paperformer.training.recipe.data import TextData
+from paperformer.training.recipe.parsing import parse_recipe
+from paperformer.training.reporting import recorder
 from paperformer.training.run_folder import RunFolder
-from paperformer.training.run_tokenizers import load_tokenizers
+from paperformer.training.tasks.language_modeling import LanguageModelScoring, language_modeling_task
 
 
 def die(*_: Any, **__: Any) -> Any:
@@ -49,14 +53,14 @@ def at_call(number: int, function: Callable[..., Any], *, before: bool = True) -
 
 
 INSTANTS: dict[str, Callable[[], None]] = {
-    "in a step": lambda: setattr(loop, "clip_gradients", at_call(5, loop.clip_gradients)),
+    "in a step": lambda: setattr(step, "clip_gradients", at_call(5, step.clip_gradients)),
     "after the weights are saved": lambda: setattr(checkpoints.torch, "save", at_call(3, checkpoints.torch.save)),
     "before the manifest": lambda: setattr(checkpoints, "_fingerprint", at_call(8, checkpoints._fingerprint)),
-    "before the checkpoint has its name": lambda: setattr(run_folder, "_sync", at_call(2, run_folder._sync)),
-    "while the checkpoint is verified": lambda: setattr(loop, "damage", at_call(2, loop.damage)),
+    "before the checkpoint has its name": lambda: setattr(atomic_files, "_sync", at_call(2, atomic_files._sync)),
+    "while the checkpoint is verified": lambda: setattr(loop, "find_damage", at_call(2, loop.find_damage)),
     "while old checkpoints are deleted": lambda: setattr(shutil, "rmtree", at_rmtree()),
     "while a line is written": lambda: setattr(run_folder, "_append", half_a_line(8)),
-    "in a validation": lambda: setattr(LanguageModelingTask, "validate", at_call(2, LanguageModelingTask.validate)),
+    "in a validation": lambda: setattr(LanguageModelScoring, "validate", at_call(2, LanguageModelScoring.validate)),
 }
 
 
@@ -92,7 +96,7 @@ def run(case: dict[str, Any]) -> None:
     recorder.LOG_EVERY = 1
     loop.peak_flops_of = lambda *_: 1e12  # not worth a second each time
     recipe = parse_recipe(case["arguments"], PaperformerLMConfig, TextData)
-    task = LanguageModelingTask(recipe, text_splits(recipe), load_tokenizers(Path(case["tokenizer"])))
+    task = language_modeling_task(recipe, text_splits(recipe), load_tokenizers(Path(case["tokenizer"])))
     folder = RunFolder(recipe.run)
     folder.check(recipe)
     folder.create(recipe.yaml)
@@ -100,6 +104,8 @@ def run(case: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    parsing.recipe_parser = cache(parsing.recipe_parser)  # made here, once for all children
+    parsing.recipe_parser(PaperformerLMConfig, TextData)
     for one in json.loads(Path(sys.argv[1]).read_text()):
         child = os.fork()
         if child == 0:

@@ -13,10 +13,10 @@ from torch.distributed.tensor import DTensor
 
 from paperformer import PaperformerForCausalLM, PaperformerLMConfig
 from paperformer.modeling.blocks import TransformerBlock
+from paperformer.training.console.input_error import InputError
 from paperformer.training.engine.ema import ExponentialMovingAverage
 from paperformer.training.engine.optimizers import build_optimizers, set_learning_rate
-from paperformer.training.input_error import InputError
-from paperformer.training.options.optimization import Optimization
+from paperformer.training.recipe.optimization import Optimization
 
 
 def make(*, sharded: bool, tied: bool) -> nn.Module:
@@ -61,7 +61,7 @@ def check(optimizer: str, *, tied: bool) -> None:
     def losses() -> list[float]:
         return [model(input_ids=ids, labels=ids).loss.item() for model in models]
 
-    for step in range(1, 4):
+    for step in (1, 2):
         for model, own, average in zip(models, optimizers, averages, strict=True):
             model(input_ids=ids, labels=ids).loss.backward()
             set_learning_rate(own, 0.01)
@@ -83,7 +83,7 @@ def check(optimizer: str, *, tied: bool) -> None:
         for module in model.modules():
             getattr(module, "reshard", lambda: None)()
     assert_equal(*(dict(model.named_parameters()) for model in models), tolerance=1e-12)
-    assert_equal(*(average.state_dict() for average in averages), tolerance=1e-6)
+    assert_equal(*(average.averages for average in averages), tolerance=1e-6)
     moved = [float((whole(p) - start[name]).abs().max()) for name, p in models[0].named_parameters()]
     assert min(moved) > 1e-3
 

@@ -19,19 +19,19 @@ from paperformer import (
     PaperformerLMConfig,
     PaperformerSeq2SeqConfig,
 )
-from paperformer.training.engine.checkpoints import (
+from paperformer.training.engine.checkpoints.snapshot import (
     gather_optimizers,
     gather_weights,
     scatter_optimizers,
     scatter_weights,
 )
-from paperformer.training.engine.compiling import recompute_activations
+from paperformer.training.engine.devices.compiling import recompute_activations
+from paperformer.training.engine.devices.sharding import Layout, distribute
 from paperformer.training.engine.ema import ExponentialMovingAverage
 from paperformer.training.engine.gradients import clip_gradients, gradient_norms
 from paperformer.training.engine.optimizers import build_optimizers, set_learning_rate
 from paperformer.training.engine.r_drop import r_drop_loss
-from paperformer.training.engine.sharding import Layout, distribute
-from paperformer.training.options.optimization import Optimization
+from paperformer.training.recipe.optimization import Optimization
 
 SIZES: dict[str, Any] = {
     "vocab_size": 51,
@@ -44,12 +44,12 @@ SIZES: dict[str, Any] = {
 }
 MODELS: dict[str, Any] = {
     "lm": (PaperformerForCausalLM, PaperformerLMConfig, {"num_hidden_layers": 2, "qk_norm": True}),
-    "untied lm": (PaperformerForCausalLM, PaperformerLMConfig, {"num_hidden_layers": 1, "tie_word_embeddings": False}),
-    "learned": (
+    "untied lm": (
         PaperformerForCausalLM,
         PaperformerLMConfig,
         {
             "num_hidden_layers": 1,
+            "tie_word_embeddings": False,
             "position_embedding_type": "learned",
             "linear_attention": True,
             "norm_position": "peri",
@@ -58,7 +58,7 @@ MODELS: dict[str, Any] = {
     "seq2seq": (
         PaperformerForConditionalGeneration,
         PaperformerSeq2SeqConfig,
-        {"encoder_layers": 1, "decoder_layers": 1, "gated_mlp": False, "qk_norm": True},
+        {"encoder_layers": 1, "decoder_layers": 1, "gated_mlp": False, "qk_norm": True, "output_bias": True},
     ),
 }
 
@@ -82,7 +82,7 @@ def check(
     every = torch.randint(3, 51, (4, 9), generator=torch.Generator().manual_seed(1))
     own = every.tensor_split(layout.data_size)[layout.data_rank]
     count = torch.tensor(float(every[:, 1:].numel() if name != "seq2seq" else every.numel()))
-    for step in range(1, 4):
+    for step in (1, 2):
         found = []
         for model, ids in zip(models, (every, own), strict=True):
             model.train()
@@ -104,8 +104,8 @@ def check(
                 each.step()
                 each.zero_grad()
             average.update(step)
-    expected = averages[0].state_dict()
-    for parameter, tensor in averages[1].state_dict().items():  # of all steps' weights
+    expected = averages[0].averages
+    for parameter, tensor in averages[1].averages.items():  # of all steps' weights
         torch.testing.assert_close(tensor.full_tensor(), expected[parameter], rtol=1e-5, atol=1e-6, msg=parameter)
     check_checkpoint(processes, layout, name, models[1], optimizers[1])
 
@@ -152,10 +152,8 @@ if __name__ == "__main__":
     state = PartialState(cpu=True)
     both = Layout.of(state)
     assert (both.data_size, both.data_rank, both.tensor_parallel) == (2, state.process_index // 2, 2)
-    check(state, both, "lm", "adamw", recompute=True)
-    check(state, both, "lm", "muon")
-    check(state, both, "untied lm", "adam")
-    check(state, both, "learned", "adamw", r_drop=1.0)
+    check(state, both, "lm", "muon", recompute=True)
+    check(state, both, "untied lm", "adam", r_drop=1.0)
     check(state, both, "seq2seq", "adamw")
     check_dropout(state, both)
     if state.is_main_process:

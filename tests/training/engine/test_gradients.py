@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from paperformer import PaperformerForCausalLM
-from paperformer.training.engine import loop, recorder
+from paperformer.training.engine import step
 from paperformer.training.engine.gradients import GradientNorms, clip_gradients, gradient_norms
-from paperformer.training.options.data import TextData
-from paperformer.training.recipe import Recipe
+from paperformer.training.recipe.data import TextData
+from paperformer.training.recipe.recipe import Recipe
+from paperformer.training.reporting import recorder
 
 from .conftest import Task, Train
 
@@ -32,7 +33,7 @@ def test_norms_are_of_the_whole_gradient_and_of_each_layer_and_are_logged(
     monkeypatch.setattr(recorder, "LOG_EVERY", 1)
     expected: list[tuple[dict[str, float], float]] = []
     after: list[float] = []
-    clip = loop.clip_gradients
+    clip = step.clip_gradients
     models: list[PaperformerForCausalLM] = []
 
     def keep_model(task: Task) -> None:
@@ -51,7 +52,7 @@ def test_norms_are_of_the_whole_gradient_and_of_each_layer_and_are_logged(
         clip(parameters, norms, max_norm)
         after.append(norm(model))
 
-    monkeypatch.setattr(loop, "clip_gradients", record)
+    monkeypatch.setattr(step, "clip_gradients", record)
     recipe = lm_recipe(optimization__max_grad_norm=0.25, optimization__accumulation_steps=2, model__num_hidden_layers=2)
     _, folder = train(recipe, change=keep_model)
     lines = [line for line in folder.metrics() if "loss" in line]

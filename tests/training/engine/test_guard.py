@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paperformer import PaperformerForCausalLM
-from paperformer.training.engine import loop, recorder
 from paperformer.training.engine.guard import LossGuard, TrainingDivergedError
-from paperformer.training.options.data import TextData
-from paperformer.training.options.guard import Guard
-from paperformer.training.recipe import Recipe
+from paperformer.training.recipe.data import TextData
+from paperformer.training.recipe.guard import Guard
+from paperformer.training.recipe.recipe import Recipe
+from paperformer.training.reporting import recorder
 
 from .conftest import Task, Train, figures
 
@@ -93,7 +93,7 @@ def test_a_saved_guard_judges_on(losses: list[float], cut: int) -> None:
 @pytest.fixture
 def no_dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the first backward pass is the first step's."""
-    monkeypatch.setattr(loop, "dry_run", lambda *_: 1)
+    monkeypatch.setattr("paperformer.training.engine.step.dry_run", lambda *_: 1)
 
 
 POISONED = "model.layers.0.self_attn.o_proj.weight"
@@ -121,7 +121,7 @@ def weights_at_steps(change: Callable[[Task], None], seen: list[dict[str, torch.
 
     def also(task: Task) -> None:
         change(task)
-        build, collate = task.build_model, task.collate
+        build, collate = task.build_model, task.batches.collate
         models: list[Any] = []
 
         def build_and_keep() -> Any:
@@ -132,7 +132,7 @@ def weights_at_steps(change: Callable[[Task], None], seen: list[dict[str, torch.
             seen.append({name: p.detach().clone() for name, p in models[0].named_parameters()})
             return collate(batch)
 
-        task.build_model, task.collate = build_and_keep, look  # type: ignore[method-assign]
+        task.build_model, task.batches.collate = build_and_keep, look  # type: ignore[method-assign]
 
     return also
 
@@ -176,8 +176,8 @@ def test_a_run_rolls_back_and_leaves_the_bad_batches_out(
 
     def watch(task: Task) -> None:
         weights_at_steps(poison_gradient(5), seen)(task)
-        collate = task.collate
-        task.collate = lambda batch: positions.append(batch) or collate(batch)  # type: ignore
+        collate = task.batches.collate
+        task.batches.collate = lambda batch: positions.append(batch) or collate(batch)  # type: ignore
 
     recipe = lm_recipe(guard__non_finite="roll_back", evaluation__every_steps=3, optimization__max_steps=7)
     _, folder = train(recipe, change=watch)
@@ -211,8 +211,8 @@ def test_a_killed_run_rolls_back_as_the_whole_one_did(
 
     def crash(task: Task) -> None:
         poison_gradient(5)(task)
-        collate, calls = task.collate, iter(range(1, 100))
-        task.collate = lambda batch: collate(batch) if next(calls) < 8 else 1 / 0  # type: ignore
+        collate, calls = task.batches.collate, iter(range(1, 100))
+        task.batches.collate = lambda batch: collate(batch) if next(calls) < 8 else 1 / 0  # type: ignore
 
     with pytest.raises(ZeroDivisionError):
         train(lm_recipe(**options), change=crash)

@@ -2,24 +2,24 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from paperformer.tokenization import train_tokenizer
-from paperformer.training.options.run import RunOptions
+from paperformer.training.recipe.run import RunOptions
 from paperformer.training.run_folder import RunFolder
 
 from ..conftest import PAIRS, TINY, command_line
 from . import killed_runs
-from .conftest import figures
+from .conftest import Together, figures
 from .test_resuming import assert_same_state
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory, text_folder: Path) -> dict[str, RunFolder]:
+def folders(tmp_path_factory: pytest.TempPathFactory, text_folder: Path, together: Together) -> dict[str, RunFolder]:
     """A whole run, and for each instant one that was killed then and resumed."""
     folder = tmp_path_factory.mktemp("killed")
     train_tokenizer([text for pair in PAIRS for text in pair], 300, append_eos=False).save_pretrained(folder / "t")
@@ -47,16 +47,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory, text_folder: Path) -> dict
     for instant in killed_runs.INSTANTS:
         cases += [case(instant, instant=instant), case(instant)]
     (folder / "cases.json").write_text(json.dumps(cases))
-    ended = subprocess.run(
-        [sys.executable, killed_runs.__file__, "cases.json"],
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},  # threads do not survive a fork
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=True,
-    )
-    assert ended.stdout.split() == ["0", *["-9", "0"] * len(killed_runs.INSTANTS)], ended.stderr[-3000:]
+    # In a process of its own: threads, which do not survive a fork, are not to be started before.
+    environment = {"TOKENIZERS_PARALLELISM": "false"}
+    (said,) = together(killed_runs.__file__, folder, arguments=("cases.json",), environment=environment)
+    assert said.split() == ["0", *["-9", "0"] * len(killed_runs.INSTANTS)], (folder / "errors-0.txt").read_text()[
+        -3000:
+    ]
     return {name: RunFolder(RunOptions(name=name, output_dir=str(folder))) for name in ("whole", *killed_runs.INSTANTS)}
 
 

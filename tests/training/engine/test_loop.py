@@ -8,14 +8,14 @@ import torch
 from safetensors.torch import load_file
 
 from paperformer import PaperformerForCausalLM
-from paperformer.training.data.batching import pad
-from paperformer.training.engine import recorder
-from paperformer.training.engine.precision import Precision
+from paperformer.training.data.batches.token_budget import pad
+from paperformer.training.engine.devices.precision import Precision
 from paperformer.training.engine.schedules import learning_rate
-from paperformer.training.options.data import TextData
-from paperformer.training.recipe import Recipe
+from paperformer.training.recipe.data import TextData
+from paperformer.training.recipe.recipe import Recipe
+from paperformer.training.reporting import recorder
 from paperformer.training.run_folder import RunFolder
-from paperformer.training.translation import TranslationTask
+from paperformer.training.tasks.translation import TranslationScoring
 
 from .conftest import Task, Train, figures
 
@@ -29,7 +29,7 @@ def batches_of(groups: list[list[list[int]]], fresh: list[Any]) -> Callable[[Tas
     """Makes a task's batches of these rows, a group a batch; of sentence pairs the other side is the row reversed."""
 
     def change(task: Task) -> None:
-        is_translation = isinstance(task, TranslationTask)
+        is_translation = isinstance(task.scoring, TranslationScoring)
 
         def collate(rows: list[list[int]]) -> dict[str, torch.Tensor]:
             sources = [row[::-1] for row in rows] if is_translation else rows
@@ -39,9 +39,9 @@ def batches_of(groups: list[list[list[int]]], fresh: list[Any]) -> Callable[[Tas
                 "labels": pad(rows, -100),
             }
 
-        task.pools = lambda epoch, first: iter([groups])  # type: ignore[method-assign, assignment, return-value]
-        task.collate = collate  # type: ignore[method-assign, assignment]
-        task.longest_batch = lambda: collate(ROWS)  # type: ignore[method-assign]
+        task.batches.pools = lambda epoch, first: iter([groups])  # type: ignore[method-assign, assignment, return-value]
+        task.batches.collate = collate  # type: ignore[method-assign, assignment]
+        task.batches.longest_batch = lambda: collate(ROWS)  # type: ignore[method-assign]
         torch.manual_seed(1)
         fresh.append(task.build_model())
 
@@ -128,14 +128,15 @@ def test_the_learning_rate_is_the_optimizer_s(
     assert steps[0] == pytest.approx(0.01 / 8, rel=1e-3)
 
 
-def test_the_moving_average_is_what_is_validated_and_chosen(lm_recipe: Recipes, train: Train) -> None:
-    plain, _ = train(lm_recipe())
-    fitted, folder = train(lm_recipe(optimization__ema_decay=0.9, overwrite=True))
+def test_the_moving_average_is_what_is_validated_and_chosen(lm_recipe: Recipes, train: Train, tmp_path: Path) -> None:
+    _, plain = train(lm_recipe(output_dir=tmp_path / "plain"))
+    fitted, folder = train(lm_recipe(optimization__ema_decay=0.9))
     last = dict(folder.checkpoints())[6]
     weights, average = load_file(last / "model.safetensors"), load_file(last / "ema.safetensors")
-    assert all(torch.equal(tensor, load_file(last / "model.safetensors")[name]) for name, tensor in weights.items())
-    for name, tensor in plain.model.state_dict().items():  # the average does not change the training
-        assert torch.equal(weights.get(name, tensor), tensor)
+    expected = load_file(dict(plain.checkpoints())[6] / "model.safetensors")
+    assert weights.keys() == expected.keys()
+    for name, tensor in expected.items():  # the average does not change the training
+        assert torch.equal(weights[name], tensor), name
     assert any(not torch.equal(weights[name], average[name]) for name in weights)
     for name, tensor in average.items():
         assert torch.equal(fitted.model.state_dict()[name], tensor), name
@@ -157,7 +158,8 @@ def test_validation_changes_nothing_of_training(
     monkeypatch.setattr(recorder, "LOG_EVERY", 1)
     found = []
     for every in (2, 6):
-        _, folder = train(lm_recipe(evaluation__every_steps=every, model__dropout=0.3, overwrite=True))
+        options = {"evaluation__every_steps": every, "evaluation__validation_samples": 2, "overwrite": True}
+        _, folder = train(lm_recipe(**options, model__dropout=0.3))
         found.append(losses_and_norms(folder))
     assert found[0] == found[1]
     assert [len(record["samples"]) for record in folder.samples()] == [2]
@@ -182,24 +184,32 @@ def test_bfloat16_learns_as_float32_does_and_keeps_float32_weights(lm_recipe: Re
     assert losses["bf16"] == pytest.approx(losses["no"], rel=0.01)
 
 
-def test_gradient_checkpointing_changes_no_figure(lm_recipe: Recipes, train: Train, tmp_path: Path) -> None:
-    options = {"model__dropout": 0.2, "optimization__max_steps": 4}
-    _, folder = train(lm_recipe(**options))
-    recomputed: list[int] = []
+def test_gradient_checkpointing_computes_blocks_twice_and_changes_no_figure(
+    lm_recipe: Recipes, train: Train, tmp_path: Path
+) -> None:
+    found, blocks_per_pass = [], []
+    for recompute in (False, True):
+        passes: list[str] = []
 
-    def watch(task: Task) -> None:
-        build = task.build_model
+        def watch(task: Task, passes: list[str] = passes) -> None:
+            build = task.build_model
 
-        def build_watched() -> Any:
-            model = build()
-            model.model.layers[0].mlp.register_forward_hook(lambda *_: recomputed.append(1))
-            return model
+            def build_watched() -> Any:
+                model: Any = build()
+                for name, module in (("whole", model.model.embed_tokens), ("block", model.model.layers[0].mlp)):
+                    module.register_forward_hook(lambda *_, name=name: passes.append(name) if model.training else None)
+                return model
 
-        task.build_model = build_watched  # type: ignore[method-assign]
+            task.build_model = build_watched  # type: ignore[method-assign]
 
-    plain_count = len(recomputed)
-    _, other = train(
-        lm_recipe(**options, optimization__gradient_checkpointing=True, output_dir=tmp_path / "b"), change=watch
-    )
-    assert figures(folder) == figures(other)
-    assert len(recomputed) >= plain_count + 10  # twice in each of four steps and the dry run
+        recipe = lm_recipe(
+            model__dropout=0.2,
+            optimization__max_steps=4,
+            optimization__gradient_checkpointing=recompute,
+            output_dir=tmp_path / str(recompute),
+        )
+        _, folder = train(recipe, change=watch)
+        found.append(figures(folder))
+        blocks_per_pass.append(passes.count("block") / passes.count("whole"))
+    assert found[0] == found[1]
+    assert blocks_per_pass == [1, 2]

@@ -1,7 +1,4 @@
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,10 @@ from paperformer import (
     PaperformerSeq2SeqConfig,
 )
 from paperformer.training.engine.optimizers import build_optimizers, set_learning_rate
-from paperformer.training.options.optimization import Optimization
+from paperformer.training.recipe.optimization import Optimization
+
+from . import sharded_steps
+from .conftest import Together
 
 TINY: dict[str, Any] = {
     "vocab_size": 40,
@@ -249,15 +249,7 @@ def test_adafactor_takes_a_row_and_a_column_of_memory_and_moves_relative_to_the_
     assert size.item() == pytest.approx(0.01, rel=0.01)
 
 
-def test_sharded_steps_are_those_of_one_process() -> None:
+def test_sharded_steps_are_those_of_one_process(together: Together, tmp_path: Path) -> None:
     """Two processes with FSDP2; the checks are in the script, as are those of averages of sharded weights."""
-    script = Path(__file__).with_name("sharded_steps.py")
-    process = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert process.returncode == 0, process.stderr[-6000:]
-    assert process.stdout.strip() == "the same"
+    first, _ = together(sharded_steps.__file__, tmp_path, number=2)
+    assert first == "the same\n"

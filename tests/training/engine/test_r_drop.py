@@ -17,7 +17,7 @@ from paperformer import (
     PaperformerSeq2SeqConfig,
 )
 from paperformer.training.engine.r_drop import r_drop_loss, symmetric_divergence
-from paperformer.training.evaluation import count_labels
+from paperformer.training.evaluation.perplexity import count_labels
 
 TINY: dict[str, Any] = {
     "vocab_size": 20,

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -9,18 +10,27 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from paperformer.training.data.batch_stream import BatchStream
-from paperformer.training.engine import checkpoints, loop, recorder
-from paperformer.training.engine.checkpoints import damage
+from paperformer.training.console.input_error import InputError
+from paperformer.training.data.batches.batch_stream import BatchStream
+from paperformer.training.engine import loop, training_state
+from paperformer.training.engine.checkpoints import snapshot as checkpoints
+from paperformer.training.engine.checkpoints.snapshot import find_damage
+from paperformer.training.engine.loop import FittedModel
 from paperformer.training.engine.stop_request import TrainingStopped
-from paperformer.training.input_error import InputError
-from paperformer.training.options.data import TextData
-from paperformer.training.recipe import Recipe
+from paperformer.training.recipe.data import TextData
+from paperformer.training.recipe.recipe import Recipe
+from paperformer.training.reporting import recorder
 from paperformer.training.run_folder import RunFolder
 
 from .conftest import Task, Train, figures, signal_at_batch
 
 Recipes = Callable[..., Recipe[TextData]]
+
+
+@pytest.fixture(scope="module")
+def whole_runs() -> dict[str, tuple[FittedModel, RunFolder]]:
+    """Runs that were not interrupted, by what several tests compare with them; who needs one first trains it."""
+    return {}
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16", "fp16"])
@@ -29,7 +39,8 @@ def test_resumed_is_uninterrupted_bit_for_bit(
     lm_recipe: Recipes,
     train: Train,
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    whole_runs: dict[str, tuple[FittedModel, RunFolder]],
     precision: str,
     stop_at: int,
     which: signal.Signals,
@@ -45,7 +56,9 @@ def test_resumed_is_uninterrupted_bit_for_bit(
         "optimization__ema_decay": 0.9,
         "model__dropout": 0.3,
     }
-    whole, whole_folder = train(lm_recipe(**options, output_dir=tmp_path / "whole"))
+    if precision not in whole_runs:
+        whole_runs[precision] = train(lm_recipe(**options, output_dir=tmp_path_factory.mktemp("whole")))
+    whole, whole_folder = whole_runs[precision]
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with pytest.raises(TrainingStopped, match=f"stopped after step {stop_at}, and its state is saved"):
         train(lm_recipe(**options), change=signal_at_batch(2 * stop_at, which))
@@ -114,18 +127,18 @@ def test_the_data_go_on_where_they_stopped(
         workers.append(arguments[-1])
         return BatchStream(*arguments)
 
-    monkeypatch.setattr(loop, "BatchStream", stream)
+    monkeypatch.setattr(training_state, "BatchStream", stream)
     options = data | {"optimization__max_steps": 8, "evaluation__every_steps": 3, "model__dropout": 0.3}
     _, whole = train(lm_recipe(**options, output_dir=tmp_path / "whole"))
 
     def stop_at_first_validation(task: Task) -> None:
-        validate = task.validate
+        validate = task.scoring.validate
 
-        def validate_and_stop(model: Any) -> dict[str, float]:
+        def validate_and_stop(model: Any) -> Any:
             os.kill(os.getpid(), signal.SIGINT)
             return validate(model)
 
-        task.validate = validate_and_stop  # type: ignore[method-assign]
+        task.scoring.validate = validate_and_stop  # type: ignore[method-assign]
 
     with pytest.raises(TrainingStopped, match="stopped after step 3"):
         train(lm_recipe(**options), change=stop_at_first_validation)
@@ -167,9 +180,9 @@ def test_a_run_that_crashed_after_a_checkpoint_repeats_what_was_lost(
 
     def crash(task: Task) -> None:
         batches = iter(range(1, 100))
-        collate = task.collate
+        collate = task.batches.collate
         # The fifth batch: the checkpoint is of step 3, the log has step 4 as well.
-        task.collate = lambda batch: collate(batch) if next(batches) < 5 else 1 / 0  # type: ignore
+        task.batches.collate = lambda batch: collate(batch) if next(batches) < 5 else 1 / 0  # type: ignore
 
     with pytest.raises(ZeroDivisionError):
         train(lm_recipe(), change=crash)
@@ -199,19 +212,26 @@ def test_a_damaged_checkpoint_is_left_for_the_one_before(
     lm_recipe: Recipes,
     train: Train,
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
     capsys: pytest.CaptureFixture[str],
+    whole_runs: dict[str, tuple[FittedModel, RunFolder]],
     fault: str,
 ) -> None:
     monkeypatch.setattr(recorder, "LOG_EVERY", 1)
-    _, whole = train(lm_recipe(optimization__max_steps=9, output_dir=tmp_path / "whole"))
-    _, folder = train(lm_recipe(optimization__max_steps=6))
+    for steps in (9, 6):
+        if f"{steps} steps" not in whole_runs:
+            recipe = lm_recipe(optimization__max_steps=steps, output_dir=tmp_path_factory.mktemp("whole"))
+            whole_runs[f"{steps} steps"] = train(recipe)
+    _, whole = whole_runs["9 steps"]
+    recipe = lm_recipe(optimization__max_steps=9, resume=True)
+    folder = RunFolder(recipe.run)
+    shutil.copytree(whole_runs["6 steps"][1].path, folder.path)
     path = folder.checkpoints()[-1][1]
-    assert damage(path) is None
+    assert find_damage(path) is None
     DAMAGES[fault](path)
-    assert damage(path) is not None
+    assert find_damage(path) is not None
     capsys.readouterr()
-    _, folder = train(lm_recipe(optimization__max_steps=9, resume=True))
+    _, folder = train(recipe)
     said = capsys.readouterr().err
     assert f"{path} is damaged (" in said
     assert f"going on from {path.with_name('step-3')}" in said
@@ -301,8 +321,8 @@ def test_other_batches_begin_with_the_next_epoch(
     epochs: list[int] = []
 
     def watch(task: Task) -> None:
-        pools = task.pools
-        task.pools = lambda epoch, first: epochs.append(epoch) or pools(epoch, first)  # type: ignore
+        pools = task.batches.pools
+        task.batches.pools = lambda epoch, first: epochs.append(epoch) or pools(epoch, first)  # type: ignore
 
     train(lm_recipe(resume=True, optimization__max_steps=7, optimization__tokens_per_batch=32), change=watch)
     assert "optimization.tokens_per_batch changed, and so have the batches: epoch 1 begins" in capsys.readouterr().err

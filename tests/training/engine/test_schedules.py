@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paperformer.training.engine.schedules import learning_rate
-from paperformer.training.options.optimization import Optimization
+from paperformer.training.recipe.optimization import Optimization
 
 SCHEDULES = get_args(get_type_hints(Optimization)["schedule"])
 PEAK = 3e-4

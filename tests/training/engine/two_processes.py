@@ -8,7 +8,9 @@ import json
 import os
 import signal
 import sys
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,15 +19,18 @@ from accelerate.state import AcceleratorState
 
 from paperformer.configuration.configuration_lm import PaperformerLMConfig
 from paperformer.configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
-from paperformer.training.corpora import pair_splits, text_splits
-from paperformer.training.engine import loop, recorder
+from paperformer.training.data.splits import pair_splits, text_splits
+from paperformer.training.data.tokenizers import Tokenizers, load_tokenizers
+from paperformer.training.engine import loop, step
 from paperformer.training.engine.loop import fit
-from paperformer.training.language_modeling import LanguageModelingTask
-from paperformer.training.options.data import ParallelData, TextData
-from paperformer.training.recipe import Recipe, parse_recipe
+from paperformer.training.recipe import parsing
+from paperformer.training.recipe.data import ParallelData, TextData
+from paperformer.training.recipe.parsing import parse_recipe
+from paperformer.training.recipe.recipe import Recipe
+from paperformer.training.reporting import recorder
 from paperformer.training.run_folder import RunFolder
-from paperformer.training.run_tokenizers import Tokenizers, load_tokenizers
-from paperformer.training.translation import TranslationTask
+from paperformer.training.tasks.language_modeling import language_modeling_task
+from paperformer.training.tasks.translation import translation_task
 
 LAYOUTS = {
     "whole": {"ACCELERATE_USE_FSDP": "false", "PARALLELISM_CONFIG_TP_SIZE": "1"},
@@ -37,7 +42,7 @@ LAYOUTS = {
 
 def disturb(task: Any, what: str, rank: int) -> None:
     """Lets something happen on the second process only, while its third batch is made."""
-    collate, calls = task.collate, iter(range(1, 1000))
+    collate, calls = task.batches.collate, iter(range(1, 1000))
 
     def collate_and_disturb(batch: Any) -> Any:
         if next(calls) == 3 and rank == 1:
@@ -49,7 +54,7 @@ def disturb(task: Any, what: str, rank: int) -> None:
         return collate(batch)
 
     if what == "poison":
-        loop.dry_run = lambda *_: 1  # so that the first backward pass is the first step's
+        step.dry_run = lambda *_: 1  # so that the first backward pass is the first step's
         build = task.build_model
 
         def build_poisoned() -> Any:
@@ -60,7 +65,7 @@ def disturb(task: Any, what: str, rank: int) -> None:
             return model
 
         task.build_model = build_poisoned
-    task.collate = collate_and_disturb
+    task.batches.collate = collate_and_disturb
 
 
 def run(case: dict[str, Any]) -> None:
@@ -69,15 +74,18 @@ def run(case: dict[str, Any]) -> None:
     task: Any
     if case["family"] == "lm":
         recipe = parse_recipe(case["arguments"], PaperformerLMConfig, TextData)
-        make, splits = LanguageModelingTask, text_splits(recipe)
+        make, splits = language_modeling_task, text_splits(recipe)
     else:
         recipe = parse_recipe(case["arguments"], PaperformerSeq2SeqConfig, ParallelData)
-        make, splits = TranslationTask, pair_splits(recipe)  # type: ignore[assignment]
+        make, splits = translation_task, pair_splits(recipe)  # type: ignore[assignment]
     tokenizers: Tokenizers = load_tokenizers(Path(case["tokenizer"]))
     task = make(recipe, splits, tokenizers)
     AcceleratorState._reset_state()
     accelerator = Accelerator(cpu=True, mixed_precision="no")
     if "disturbance" in case:
+        task.batches = SimpleNamespace(
+            pools=task.batches.pools, collate=task.batches.collate, longest_batch=task.batches.longest_batch
+        )  # so that the longest batch is made undisturbed
         disturb(task, case["disturbance"], accelerator.process_index)
     folder = RunFolder(recipe.run)
     if accelerator.is_main_process:
@@ -97,6 +105,7 @@ def run(case: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     recorder.LOG_EVERY = 1
-    loop.peak_flops_of = lambda *_: 1e12  # not worth a second
+    loop.peak_flops_of = lambda *_: 1e12  # not worth a second, nor is a parser for every run
+    parsing.recipe_parser = cache(parsing.recipe_parser)
     for one in json.loads(Path(sys.argv[1]).read_text()):
         run(one)

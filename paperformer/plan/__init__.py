@@ -1,0 +1,1 @@
+"""`paperformer plan`: what a model costs, before it is trained."""

@@ -1,0 +1,96 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paperformer.training.console.input_error import InputError
+from paperformer.training.data.corpus import Corpus, TextStream
+from paperformer.training.data.readers.hub_datasets import HubDataset
+from paperformer.training.data.readers.sources import Source
+from paperformer.training.data.splits import cache_folder, pair_splits, text_splits, training_sources
+from paperformer.training.recipe.data import ParallelData, TextData
+from paperformer.training.recipe.recipe import Recipe
+
+MakePairRecipe = Callable[..., Recipe[ParallelData]]
+MakeTextRecipe = Callable[..., Recipe[TextData]]
+
+
+def rows(corpus: Corpus | TextStream) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for chunk in corpus.chunks() for row in chunk.to_pylist()]
+
+
+def test_splits_of_pairs(seq2seq_recipe: MakePairRecipe) -> None:
+    splits = pair_splits(seq2seq_recipe())
+    assert [len(rows(corpus)) for corpus in (splits.train, splits.validation, splits.test)] == [48, 5, 5]
+    assert rows(splits.validation)[0] == ("A dog sleeps.", "Ein Hund schläft.")
+    assert splits.weights == [1.0]
+    assert splits.report().keys() == {"train", "validation", "test"}
+
+
+def test_splits_of_text(lm_recipe: MakeTextRecipe, text_folder: Path) -> None:
+    splits = text_splits(lm_recipe())
+    for split in ("train", "validation", "test"):
+        assert "".join(getattr(splits, split).texts("text")) == (text_folder / f"{split}.txt").read_text("utf-8")
+
+
+def test_evaluation_sets_are_taken_as_they_are_and_training_text_is_cleaned(
+    seq2seq_recipe: MakePairRecipe, tmp_path: Path
+) -> None:
+    dirty = "  A cafe\u0301 \tEin Café\n" * 2 + " \tx\n" + "A good deal of it.\tA good deal of it.\n"
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.tsv").write_text(dirty, "utf-8")
+    fields = {"data__dataset": tmp_path, "data__validation": "dev", "data__test": "dev"}
+    splits = pair_splits(seq2seq_recipe(**fields, cleaning__duplicates="exact"))
+    assert rows(splits.train) == [("A café", "Ein Café")]
+    assert rows(splits.test) == [("  A cafe\u0301 ", "Ein Café")] * 2 + [("A good deal of it.",) * 2]
+    with pytest.raises(InputError, match=r"data\.train: nothing is left of .*train\.tsv"):
+        pair_splits(seq2seq_recipe(**fields, cleaning__leak_check="true"))
+
+
+def test_a_missing_file_is_noticed_before_anything_is_cleaned(seq2seq_recipe: MakePairRecipe, tmp_path: Path) -> None:
+    recipe = seq2seq_recipe(data__test="nowhere")
+    with pytest.raises(InputError, match=r"there is no .*nowhere, nor"):
+        pair_splits(recipe)
+    assert not cache_folder(recipe).exists()
+
+
+def test_sources_of_all_kinds_and_their_weights(seq2seq_recipe: MakePairRecipe, pairs_folder: Path) -> None:
+    train = f"[train, {{path: {pairs_folder / 'test'}, weight: 3, tag: <2de>}}]"
+    with pytest.raises(InputError, match=r"tag is <2de>; tokenizer\.user_symbols must have it"):
+        pair_splits(seq2seq_recipe(data__train=train))
+    recipe = seq2seq_recipe(data__train=train, tokenizer__user_symbols="[<2de>]")
+    splits = pair_splits(recipe)
+    assert splits.weights == [1.0, 3]
+    assert isinstance(splits.train, Corpus)
+    assert splits.train.sizes == [48, 5]
+    assert rows(splits.train)[-1][0].startswith("<2de>The ")
+    assert training_sources(recipe.data)[0] == Source(path=str(pairs_folder / "train"))
+
+
+def test_streams_write_nothing_but_the_evaluation_sets(seq2seq_recipe: MakePairRecipe) -> None:
+    recipe = seq2seq_recipe(data__streaming="true")
+    splits = pair_splits(recipe)
+    assert isinstance(splits.train, TextStream)
+    assert len(rows(splits.train)) == 48
+    assert len(list(cache_folder(recipe).glob("text-*/"))) == 2
+    assert splits.report().keys() == {"validation", "test"}
+
+
+def test_data_sets_of_the_hub_are_streamed_when_text_is(
+    seq2seq_recipe: MakePairRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "repository").mkdir()
+    (tmp_path / "repository" / "train.jsonl").write_text('{"en": "a", "de": "b"}\n')
+    monkeypatch.chdir(tmp_path)
+    splits = pair_splits(seq2seq_recipe(data__train="{hub: ./repository}", data__streaming="true"))
+    assert isinstance(splits.train, TextStream)
+    [(_, reader)] = splits.train.sources
+    assert isinstance(reader, HubDataset)
+    assert reader.streaming
+    assert rows(splits.train) == [("a", "b")]
+
+
+def test_the_cache_lies_beside_the_runs_or_where_it_is_told(seq2seq_recipe: MakePairRecipe, tmp_path: Path) -> None:
+    assert cache_folder(seq2seq_recipe()) == tmp_path / "runs" / ".cache"
+    assert cache_folder(seq2seq_recipe(data__cache_dir=tmp_path / "elsewhere")) == tmp_path / "elsewhere"

@@ -1,0 +1,75 @@
+"""Attention for half precision on a CPU, beside torch's own in float32."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paperformer.training.engine.devices import cpu_attention
+from paperformer.training.engine.devices.cpu_attention import sdpa_float32
+
+HEADS, GROUPS, WIDTH = 4, 2, 8
+
+
+def make_inputs(length: int, source_length: int) -> list[Tensor]:
+    torch.manual_seed(0)
+    shapes = [(3, HEADS, length, WIDTH), (3, GROUPS, source_length, WIDTH), (3, GROUPS, source_length, WIDTH)]
+    return [torch.randn(shape, requires_grad=True) for shape in shapes]
+
+
+def attend(inputs: list[Tensor], mask: Tensor | None = None, *, is_causal: bool = False, **options) -> Tensor:
+    module = SimpleNamespace(is_causal=is_causal, num_key_value_groups=HEADS // GROUPS, training=True)
+    output, _ = sdpa_float32(module, *inputs, mask, scaling=WIDTH**-0.5, **options)
+    return output
+
+
+def padding(length: int, source_length: int) -> Tensor:
+    """The last keys of each row are padding, one more in each."""
+    seen = torch.arange(source_length) < torch.tensor([[source_length], [source_length - 1], [source_length - 2]])
+    return seen[:, None, None, :].expand(-1, 1, length, -1)
+
+
+@pytest.mark.parametrize("max_scores", [0, 10_000], ids=["fused", "step by step"])
+@pytest.mark.parametrize(
+    ("length", "source_length", "is_causal", "padded"),
+    [(7, 7, False, False), (7, 7, True, False), (7, 7, True, True), (5, 9, False, True), (1, 9, True, False)],
+)
+def test_equals_torch(monkeypatch, max_scores, length, source_length, is_causal, padded):
+    monkeypatch.setattr(cpu_attention, "MAX_SCORES", max_scores)
+    inputs = make_inputs(length, source_length)
+    mask = padding(length, source_length) if padded else None
+    ours = attend(inputs, mask, is_causal=is_causal)
+    causal = is_causal and mask is None and length > 1
+    theirs = F.scaled_dot_product_attention(*inputs, attn_mask=mask, is_causal=causal, enable_gqa=True).transpose(1, 2)
+    torch.testing.assert_close(ours, theirs)
+    weights = torch.randn_like(ours)
+    for our, their in zip(
+        torch.autograd.grad((ours * weights).sum(), inputs),
+        torch.autograd.grad((theirs * weights).sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(our, their)
+
+
+def test_position_bias_is_added():
+    inputs = make_inputs(6, 6)
+    bias = torch.randn(1, HEADS, 6, 6)
+    theirs = F.scaled_dot_product_attention(*inputs, attn_mask=bias, enable_gqa=True).transpose(1, 2)
+    torch.testing.assert_close(attend(inputs, position_bias=bias), theirs)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "max_scores", "products"),
+    [
+        (torch.bfloat16, 6 * 6, torch.bfloat16),
+        (torch.bfloat16, 6 * 6 - 1, torch.float32),
+        (torch.float16, 6 * 6, torch.float32),
+    ],
+)
+def test_only_short_sequences_in_bfloat16_leave_float32(monkeypatch, dtype, max_scores, products):
+    monkeypatch.setattr(cpu_attention, "MAX_SCORES", max_scores)
+    inputs = [x.detach().to(dtype) for x in make_inputs(6, 6)]
+    with torch.autocast("cpu", dtype=dtype):
+        assert attend(inputs).dtype == products

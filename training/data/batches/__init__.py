@@ -1,0 +1,1 @@
+"""Batches of an epoch, in an order that depends on seed and epoch alone."""

@@ -1,0 +1,1 @@
+"""Text that ships with the package."""

@@ -1,0 +1,1 @@
+"""What is left out of the training text, and why."""

@@ -1,0 +1,1 @@
+"""Sources of text, a format a file."""

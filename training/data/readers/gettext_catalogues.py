@@ -1,0 +1,304 @@
+"""Gettext message catalogues (`.po`, `.mo`), the translations of programs' messages, read by polib.
+
+Polib drops the last character of a string that is cut off, and takes what is missing in a `.mo` file for empty text;
+so both are looked through for damage before.
+"""
+
+import encodings
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from gettext import c2py
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import numpy as np
+import polib
+from babel.localedata import exists as is_locale
+
+from ...atomic_files import writing
+from ...console.input_error import InputError
+from ..text.bad_lines import BadLines
+from ..text.files import find_file, open_binary, without_compression
+from ..text.lines import blocks
+from .reader import FileFormat, FileReader
+
+LARGEST_CATALOGUE = 256 << 20
+"""Bytes, uncompressed. Polib holds a whole catalogue in memory."""
+
+_PLACEHOLDERS = re.compile(
+    r"""
+    (?P<percent> %% )                                                # stands for itself: no placeholder
+    | (?<!\d) % \( [^()]* \) [-+\#0]* [\d.]* [a-zA-Z]                # %(name)s: Python
+    | (?<!\d) % (?: (?P<number> \d+ ) \$ )? [-+\#0']* (?: \d+ | \* )? (?: \. (?: \d+ | \* )? )?
+        (?P<conversion> (?: hh? | ll? | [Lqjzt] )? [diouxXeEfFgGaAcspnr@] )  # %s, %1$s: C, Python, PHP
+    | (?<!\d) % \d{1,2} (?!\d)                                       # %1: Qt, KDE
+    | \$? \{ [\w.\[\]]* (?: ![rsa] )? (?: : [^{}]* )? \}             # {name}, {0:.2f}, ${name}: Python, shell
+    | < (?P<tag> /? (?i: a | abbr | b | big | br | code | div | em | font | h[1-6] | hr | i | img | kbd | li | ol | p
+        | pre | q | s | small | span | strike | strong | sub | sup | table | td | th | tr | tt | u | ul | var ) )
+        (?= [\s/>] ) [^<>]* >                                        # <b>: HTML, Pango
+    """,
+    re.VERBOSE,
+)
+"""No per cent sign after a digit: 100%ig is German for entirely. No tag but HTML's: `<file>` is to be translated."""
+_PLURAL_FORMS = re.compile(r"\bplural\s*=\s*([^;]+)")
+_PO_HEADER = re.compile(rb'^msgid[ \t]*""\s*^msgstr(.*?)(?=^msgid|\Z)', re.MULTILINE | re.DOTALL)
+_LANGUAGE_HEADER = re.compile(rb'(?:^|\\n|")Language:[ \t]*([\w@.-]+)', re.MULTILINE)
+_KEYWORDS = re.compile(r"^[ \t]*(msgctxt|msgid|msgstr)", re.MULTILINE)
+_BROKEN_STRING = re.compile(
+    r"""^[ \t]* (?= msg | " ) (?! (?: msg[a-z_]+ (?: \[\d\] )? [ \t]* )? " (?: [^"\\\r\n] | \\. )* " [ \t]* \r?$ )""",
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GettextCatalogues(FileReader):
+    """The catalogues below a folder, or one of them, as pairs of a message and its translation.
+
+    Where a folder has both `x.po` and `x.mo`, the first is read. Fuzzy, obsolete and untranslated messages are left
+    out. A message with plural forms gives its singular, if the first form of the language is that of one thing, and
+    its plural with the last form. The text stays as it is: placeholders, markup, accelerator marks, line ends.
+
+    A message whose translation has other placeholders is a bad line: one that is lost or altered breaks the program,
+    and teaches a model to do so.
+    """
+
+    path: Path
+    """The file, or a folder of which the files `.po` and `.mo` are read."""
+
+    target_language: str | None = None
+    """Read the catalogues of this language only: by their header, else by their own name or the nearest folder's.
+    `pt` stands for `pt_BR` as well, but not the other way round."""
+
+    def files(self) -> list[Path]:
+        """The catalogues that are read."""
+        return [path for path, _ in self._catalogues()]
+
+    def rows(self, bad: BadLines) -> Iterator[tuple[str, str]]:
+        """Message and translation."""
+        for path, content in self._catalogues():
+            if without_compression(path).suffix == ".mo":
+                catalogue = _parse_mo(content, path)
+            else:
+                catalogue = _parse_po(content, path)
+            first_is_singular = _first_is_singular(catalogue.metadata.get("Plural-Forms", ""))
+            for number, entry in enumerate(catalogue, start=1):
+                if entry.obsolete or "fuzzy" in entry.flags or not entry.msgid:
+                    continue
+                line = getattr(entry, "linenum", None)  # 0 of the first entry; none in a .mo file
+                place = f"{path}, message {number}" if line is None else f"{path}, line {max(line, 1)}"
+                for message, translation in _translations(entry, first_is_singular):
+                    if fault := _fault(message, translation):
+                        bad.report(place, *fault)
+                    else:
+                        yield message, translation
+
+    def _catalogues(self) -> Iterator[tuple[Path, bytes]]:
+        """The files that are to be read, in the order of their paths, with their content.
+
+        Raises:
+            InputError: if there are none, if they are all in other languages, or if one cannot be read.
+        """
+        others: set[str] = set()
+        is_empty = True
+        for path in self._paths():
+            content = _read(path)
+            if self.target_language is not None:
+                language = _language(content, path)
+                if not _is_language(language, self.target_language):
+                    others.add(language or "(not said)")
+                    continue
+            is_empty = False
+            yield path, content
+        if is_empty:
+            found = f" in {self.target_language}; there are {', '.join(sorted(others))}" if others else " (.po or .mo)"
+            raise InputError(f"{self.path} has no message catalogue{found}")
+
+    def _paths(self) -> list[Path]:
+        if not self.path.is_dir():
+            return [find_file(self.path)]
+        paths = [path for path in self.path.rglob("*") if without_compression(path).suffix in (".po", ".mo")]
+        chosen: dict[Path, Path] = {}
+        for path in sorted(paths, key=lambda path: (without_compression(path).suffix == ".mo", path)):
+            if path.is_file():
+                chosen.setdefault(without_compression(path).with_suffix(""), path)
+        return sorted(chosen.values())
+
+
+GETTEXT = FileFormat(
+    name="gettext",
+    endings=(".po", ".mo"),
+    reader=lambda path, request: GettextCatalogues(path=path, target_language=request.names[1]),
+    has_text=False,
+    in_folders="**/*.[pm]o",
+)
+
+
+def _read(path: Path) -> bytes:
+    content = bytearray()
+    with open_binary(path) as file:
+        for block in blocks(file):
+            content += block
+            if len(content) > LARGEST_CATALOGUE:
+                raise InputError(
+                    f"{path} has more than {LARGEST_CATALOGUE:,} bytes; a catalogue is held in memory, so split it"
+                )
+    return bytes(content)
+
+
+def _language(content: bytes, path: Path) -> str:
+    """The language of a catalogue, as its header or else the nearest part of its path says; empty if none does."""
+    if without_compression(path).suffix == ".mo":
+        messages, translations = _mo_tables(content, path)
+        has_header = len(messages) > 0 and messages[0, 0] == 0
+        length, offset = translations[0] if has_header else (0, 0)
+        header = content[offset : offset + length]
+    else:
+        match = _PO_HEADER.search(content)
+        header = match[1] if match else b""
+    said = [match[1].decode("ascii") for match in _LANGUAGE_HEADER.finditer(header)]
+    names = [*said, without_compression(path).stem, *reversed(path.parent.parts)]
+    return next((name for name in names if _is_language_code(_codes(name)[0])), "")
+
+
+def _is_language_code(name: str) -> bool:
+    """Whether it is one: no folder's name such as `po` or `app`, nor `Russian`, which some headers say."""
+    return re.fullmatch("[a-z]{2,3}", name) is not None and is_locale(name)
+
+
+def _is_language(language: str, asked: str) -> bool:
+    codes = _codes(asked)
+    return _codes(language)[: len(codes)] == codes
+
+
+def _codes(locale: str) -> list[str]:
+    """The parts of a locale's name: de_AT.UTF-8 or sr@latin."""
+    return re.split("[-_@.]", locale.lower())
+
+
+def _parse_po(content: bytes, path: Path) -> polib.POFile:
+    text = _decode(content, path)
+    if match := _BROKEN_STRING.search(text):
+        line = text.count("\n", 0, match.start()) + 1
+        raise InputError(f'{path}, line {line}: a broken string; it must be KEYWORD "TEXT", or "TEXT" to go on')
+    keywords = _KEYWORDS.findall(text)
+    if keywords and keywords[-1] != "msgstr":
+        raise InputError(f"{path} ends before the translation of its last message; it is cut off")
+    with NamedTemporaryFile(suffix=".po") as copy:  # polib splits a text at U+2028 and the like, a file it does not
+        with writing(Path(copy.name)):
+            copy.write(text.encode())
+            copy.flush()
+        try:
+            return polib.pofile(copy.name, encoding="utf-8")
+        except OSError as error:
+            reason = str(error).replace(f"{copy.name} ", "")
+            raise InputError(f"{path} is not a message catalogue: {reason}") from error
+
+
+def _encoding(content: bytes) -> str:
+    """The encoding that a catalogue's header names; UTF-8 if it is not one of Python's own."""
+    encoding = polib.detect_encoding(b"\0" + content)  # which is not the name of a file, whatever the content
+    return encoding if encodings.search_function(encoding.lower()) else polib.default_encoding
+
+
+def _decode(content: bytes, path: Path) -> str:
+    encoding = _encoding(content)
+    try:
+        text = content.decode(encoding)
+        text.encode()  # some of Python's codecs give lone surrogates
+    except (UnicodeError, LookupError) as error:
+        place = f"{path}, byte {error.start + 1}" if isinstance(error, UnicodeDecodeError) else str(path)
+        raise InputError(f"{place}: it cannot be read as {encoding}, the encoding of its header: {error}") from error
+    return text
+
+
+def _parse_mo(content: bytes, path: Path) -> polib.MOFile:
+    _mo_tables(content, path)
+    try:
+        return polib.mofile(content, encoding=_encoding(content))
+    except (OSError, UnicodeError, LookupError) as error:
+        raise InputError(f"{path} is not a message catalogue: {error}") from error
+
+
+def _mo_tables(content: bytes, path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Length and offset of every message and of every translation; each (messages, 2).
+
+    (The GNU gettext manual, section "The Format of GNU MO Files".)
+
+    Raises:
+        InputError: if it is no such file, or if one of them is not inside it.
+    """
+    order = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}.get(content[:4])
+    if order is None or len(content) < 20:
+        raise InputError(f"{path} is not a compiled message catalogue (.mo): it has not the first bytes of one")
+    messages, *offsets = struct.unpack_from(f"{order}8xIII", content)
+    tables = []
+    for offset in offsets:
+        if offset + 8 * messages > len(content):
+            raise InputError(f"{path} is damaged or cut off: its table of {messages:,} messages is not all there")
+        table = np.frombuffer(content, f"{order}u4", 2 * messages, offset).astype(np.int64).reshape(messages, 2)
+        if (table.sum(axis=1) > len(content)).any() or table[:, 0].sum() > len(content):
+            raise InputError(f"{path} is damaged or cut off: it is shorter than its messages")
+        tables.append(table)
+    return tables[0], tables[1]
+
+
+def _first_is_singular(plural_forms: str) -> bool:
+    """Whether one thing takes the first form, as a header such as `nplurals=2; plural=(n != 1);` says.
+
+    In Arabic the form of no things comes first. Without a header that can be read it is true, as for most languages.
+    """
+    if not (match := _PLURAL_FORMS.search(plural_forms)):
+        return True
+    try:
+        return c2py(match[1])(1) == 0
+    except (ValueError, SyntaxError, ZeroDivisionError):
+        return True
+
+
+def _translations(entry: polib.POEntry | polib.MOEntry, first_is_singular: bool) -> Iterator[tuple[str, str]]:
+    if not entry.msgid_plural:
+        forms = [(entry.msgid, entry.msgstr)]
+    else:
+        translations = entry.msgstr_plural
+        forms = [(entry.msgid_plural, translations[max(translations)])] if translations else []
+        if first_is_singular and len(translations) > 1:
+            forms.insert(0, (entry.msgid, translations.get(0, "")))
+    yield from ((message, translation) for message, translation in forms if translation)
+
+
+def _fault(message: str, translation: str) -> tuple[str, str] | None:
+    """Why a pair cannot be used, as reason and detail."""
+    if "\0" in message or "\0" in translation:
+        return "NUL byte", "the message or its translation has a NUL byte; a text has none"
+    try:
+        (message + translation).encode()
+    except UnicodeEncodeError:
+        return "lone surrogate", "the message or its translation has half of a surrogate pair; it is wrongly encoded"
+    here, there = _placeholders(message), _placeholders(translation)
+    if here == there:
+        return None
+    only_here, only_there = (", ".join(sorted(names)) or "none" for names in (here - there, there - here))
+    detail = f"placeholders only in the message: {only_here}; only in the translation: {only_there}; they must be equal"
+    return "placeholders differ", detail
+
+
+def _placeholders(text: str) -> frozenset[str]:
+    """The placeholders and tags of a text, in a form that does not depend on order and layout.
+
+    `%s %d` is `%1$s %2$d`; widths and a tag's attributes do not count.
+    """
+    if "%" not in text and "{" not in text and "<" not in text:
+        return frozenset()
+    found = []
+    position = 0
+    for match in _PLACEHOLDERS.finditer(text):
+        if match["conversion"]:
+            position += 1
+            found.append(f"%{match['number'] or position}${match['conversion']}")
+        elif match["tag"]:
+            found.append(f"<{match['tag'].lower()}>")
+        elif not match["percent"]:
+            found.append(match[0])
+    return frozenset(found)

@@ -1,0 +1,181 @@
+"""Tables: text in the columns of a file of tab-separated or comma-separated values."""
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Literal
+
+from ...console.input_error import InputError
+from ..text.bad_lines import BadLines
+from ..text.files import find_file
+from ..text.lines import LONGEST_LINE, read_lines
+from .reader import Columns, FileFormat, FileReader, Request, list_names, require_any
+
+Row = tuple[int, list[str] | None]
+"""The number of a row's first line, and its values; None if it is left out."""
+
+_SEPARATORS = {"\t": "tabs", ",": "commas"}
+_NOT_CSV = (
+    "the row is not CSV as in RFC 4180: a closing quote must be followed by a comma or the end of the line, quotes "
+    "inside quotes must be doubled, and a carriage return must be inside quotes"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(FileReader):
+    """One column of a table, of which each row is a document, or two: source and target.
+
+    Tab-separated values are taken as corpora write them: a row is a line, and a quote is a character like any other.
+    Comma-separated values are those of RFC 4180; a Windows line end inside quotes becomes a line feed.
+
+    Raises:
+        InputError: if a column's number is below 1, or if one is asked for by name and there is no header.
+    """
+
+    columns: Columns
+    """One or two columns: names of the header, or numbers from 1. The other columns are ignored."""
+
+    delimiter: Literal["\t", ","]
+    """What separates the columns."""
+
+    header: bool | None = None
+    """Whether the first row names the columns; None: if a column is asked for by name."""
+
+    def __post_init__(self) -> None:
+        for column in self.columns:
+            if isinstance(column, int) and column < 1:
+                raise InputError(f"{self.path} has no column {column}; columns are numbered from 1")
+            if isinstance(column, str) and self.header is False:
+                raise InputError(f"{self.path} has no header to name a column '{column}'; give its number, from 1")
+
+    def rows(self, bad: BadLines) -> Iterator[tuple[str, ...]]:
+        """The rows. A bad row of several lines, which are CSV, counts as that many bad lines."""
+        path = find_file(self.path)
+        lines = read_lines(path, bad)
+        rows = _csv_rows(lines, path, bad) if self.delimiter == "," else _tsv_rows(lines)
+        indices = self._indices(rows, path)
+        pick, needed = _picker(indices), max(indices) + 1
+        for number, values in require_any(rows, path, "rows (below its header, if it has one)"):
+            if values is None:
+                continue
+            if len(values) < needed:
+                detail = f"columns: {len(values)}; there must be at least {needed}, separated by "
+                bad.report(f"{path}, line {number}", "too few columns", detail + _SEPARATORS[self.delimiter])
+                continue
+            yield pick(values)
+
+    def _indices(self, rows: Iterator[Row], path: Path) -> list[int]:
+        """Where the columns are, counted from 0; takes the header off the rows."""
+        if not (self.header or any(isinstance(column, str) for column in self.columns)):
+            return [int(column) - 1 for column in self.columns]
+        _, header = next(require_any(rows, path, "a header, and rows below it"))
+        if header is None:
+            raise InputError(f"{path}: its header cannot be read; the first row must name the columns")
+        return [_index(column, header, path) for column in self.columns]
+
+
+def _index(column: str | int, header: list[str], path: Path) -> int:
+    if isinstance(column, int):
+        if column <= len(header):
+            return column - 1
+        fault = f"no column {column}"
+    else:
+        if header.count(column) == 1:
+            return header.index(column)
+        fault = f"several columns '{column}'; give a number" if column in header else f"no column '{column}'"
+    raise InputError(f"{path} has {fault}; its columns are {list_names(header)}")
+
+
+def _picker(indices: list[int]) -> Callable[[list[str]], tuple[str, ...]]:
+    if len(indices) > 1:
+        return itemgetter(*indices)
+    (index,) = indices
+    return lambda values: (values[index],)
+
+
+def _tsv_rows(lines: Iterator[str | None]) -> Iterator[Row]:
+    return ((number, None if line is None else line.split("\t")) for number, line in enumerate(lines, start=1))
+
+
+def _csv_rows(lines: Iterator[str | None], path: Path, bad: BadLines) -> Iterator[Row]:
+    # The library's own limit of a value is an eighth of ours. It holds for the whole process, so it is only raised.
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
+    row = _RowLines(lines)
+    reader = csv.reader(row, strict=True)
+    while True:
+        row.begin()
+        try:
+            values = next(reader, None)
+        except csv.Error as error:
+            is_unclosed = isinstance(error, _QuoteNotClosedError)
+            for number in range(row.first, row.first + row.count):
+                place = f"{path}, line {number}"
+                if is_unclosed:
+                    bad.report(place, "quote not closed", str(error))
+                else:
+                    bad.report(place, "not CSV", _NOT_CSV)
+            yield row.first, None
+        else:
+            if values is None:
+                return
+            yield row.first, values or [""]  # the library has no value for an empty line, RFC 4180 an empty one
+
+
+def _tsv_reader(path: Path, request: Request) -> Table:
+    first_columns = tuple(range(1, len(request.names) + 1))
+    return Table(path=path, columns=request.columns or first_columns, delimiter="\t")
+
+
+def _csv_reader(path: Path, request: Request) -> Table:
+    return Table(path=path, columns=request.columns or request.names, delimiter=",")
+
+
+TSV = FileFormat(name="tsv", endings=(".tsv",), reader=_tsv_reader)
+CSV = FileFormat(name="csv", endings=(".csv",), reader=_csv_reader)
+
+
+class _QuoteNotClosedError(csv.Error):
+    pass
+
+
+class _RowLines:
+    """Hands lines to `csv.reader`, which asks for more while a quote is open, and stops it before memory fills."""
+
+    def __init__(self, lines: Iterator[str | None]):
+        self.first = 1
+        """The number of the row's first line."""
+        self.count = 0
+        """How many of its lines were handed over."""
+        self._lines = lines
+        self._next = 1
+        self._characters = 0
+
+    def begin(self) -> None:
+        """Begins another row."""
+        self.first, self.count, self._characters = self._next, 0, 0
+
+    def __iter__(self) -> "_RowLines":
+        return self
+
+    def __next__(self) -> str:
+        try:
+            line = next(self._lines)
+        except StopIteration:
+            if self.count:
+                raise self._not_closed("before the end of the file") from None
+            raise
+        self._next += 1
+        if line is None:
+            raise self._not_closed("before a bad line")
+        self.count += 1
+        self._characters += len(line) + 1
+        if self.count > 1 and self._characters > LONGEST_LINE:
+            raise self._not_closed(f"within {LONGEST_LINE:,} characters")
+        return f"{line}\n"
+
+    def _not_closed(self, where: str) -> _QuoteNotClosedError:
+        return _QuoteNotClosedError(
+            f"the quote opened in the row that begins on line {self.first} is not closed {where}"
+        )

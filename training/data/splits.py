@@ -1,0 +1,139 @@
+"""The corpora that a recipe names: opened, cleaned, cached; evaluation sets first, so that training can be checked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..console.input_error import InputError
+from ..recipe.cleaning import Cleaning
+from ..recipe.data import Corpora, ParallelData, TextData
+from ..recipe.recipe import Recipe
+from .corpus import Corpus, TextStream, build_corpus
+from .readers.hub_datasets import HubDataset
+from .readers.reader import Reader
+from .readers.sources import Source, pair_reader, parse_sources, text_reader
+
+OpenSource = Callable[[Source], Reader]
+
+# Evaluation sets are taken as they are: references must be raw text. Only rows without text are left out.
+AS_THEY_ARE = Cleaning(
+    normalization="none",
+    strip=False,
+    control_characters=False,
+    mojibake=False,
+    max_characters=0,
+    max_length_ratio=0,
+    drop_copies=False,
+    leak_check=False,
+    duplicates="keep",
+)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The text of a run."""
+
+    train: Corpus | TextStream
+    validation: Corpus
+    test: Corpus
+    weights: list[float]
+    """Of the training sources (see `mixed_epoch`)."""
+
+    def report(self) -> dict[str, Any]:
+        """What each split was read from, and what was left out of it and why; that of a stream is not known before."""
+        corpora = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {split: corpus.report for split, corpus in corpora.items() if isinstance(corpus, Corpus)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitFacts:
+    """One part of a data set."""
+
+    name: str
+    """train, validation, test, or what the data set calls it."""
+
+    examples: int | None
+    """Sentence pairs of a translation corpus, documents of running text; None if they were streamed."""
+
+    tokens: int | None = None
+    """Tokens of the model's vocabulary, of both languages together; None if they were not counted."""
+
+
+def pair_splits(recipe: Recipe[ParallelData]) -> Splits:
+    """Sentence pairs of a recipe's training, validation and test split.
+
+    Raises:
+        InputError: if a source cannot be read, holds a bad line, or has nothing left after cleaning.
+    """
+    data = recipe.data
+    languages = (data.source_language, data.target_language)
+    return _splits(recipe, languages, lambda source: pair_reader(source, *languages))
+
+
+def text_splits(recipe: Recipe[TextData]) -> Splits:
+    """Running text of a recipe's training, validation and test split; raises what `pair_splits` raises."""
+    data = recipe.data
+    return _splits(recipe, (data.language,), lambda source: text_reader(source, data.text_column, data.documents))
+
+
+def training_sources(data: Corpora) -> list[Source]:
+    """What a recipe's training text comes from."""
+    return _sources(data, "train")
+
+
+def cache_folder(recipe: Recipe[Any]) -> Path:
+    """Where a recipe's clean and tokenised text is kept."""
+    return Path(recipe.data.cache_dir or Path(recipe.run.output_dir) / ".cache").expanduser()
+
+
+def _check_tags(recipe: Recipe[Any], sources: list[Source]) -> None:
+    options = recipe.tokenizer
+    for source in sources:
+        if source.tag is not None and options.path is None and source.tag not in options.user_symbols:
+            raise InputError(
+                f"{source.path or source.hub}: tag is {source.tag}; tokenizer.user_symbols must have it, so that it is "
+                "one token"
+            )
+
+
+def _streaming(reader: Reader) -> Reader:
+    return replace(reader, streaming=True) if isinstance(reader, HubDataset) else reader
+
+
+def _sources(data: Corpora, split: str) -> list[Source]:
+    return parse_sources(getattr(data, split), f"data.{split}", data.dataset, data.config)
+
+
+def _splits(recipe: Recipe[Any], languages: tuple[str, ...], open_source: OpenSource) -> Splits:
+    data: Corpora = recipe.data
+    cache, skip = cache_folder(recipe), data.on_bad_line == "skip"
+    sources = {
+        split: [(source, open_source(source)) for source in _sources(data, split)]
+        for split in ("train", "validation", "test")
+    }
+    _check_tags(recipe, [source for readers in sources.values() for source, _ in readers])
+    for readers in sources.values():  # before hours are spent on the first of them
+        for _, reader in readers:
+            reader.files()
+
+    def build(split: str, cleaning: Cleaning, held_out: tuple[Corpus, ...] = ()) -> Corpus:
+        field = f"data.{split}"
+        return build_corpus(cache, field, sources[split], cleaning, languages, skip_bad_lines=skip, held_out=held_out)
+
+    held_out = build("validation", AS_THEY_ARE), build("test", AS_THEY_ARE)
+    train: Corpus | TextStream
+    if data.streaming:
+        readers = [(source, _streaming(reader)) for source, reader in sources["train"]]
+        train = TextStream(
+            "data.train",
+            readers,
+            recipe.cleaning,
+            languages,
+            skip_bad_lines=skip,
+            held_out=held_out,
+            seed=recipe.run.seed,
+        )
+    else:
+        train = build("train", recipe.cleaning, held_out)
+    return Splits(train, *held_out, weights=[source.weight for source, _ in sources["train"]])

@@ -1,0 +1,76 @@
+"""Chunks: Arrow record batches of some thousand rows, the form in which text flows from readers to the tokenizer.
+
+A chunk of sentence pairs has the columns `source` and `target`. A chunk of running text has `text`, and `begins`, which
+is true where a row begins a document and false where it continues the one before. All text is Unicode without lone
+surrogates; no value is null.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+Row = TypeVar("Row", bound=tuple[Any, ...])
+
+PAIR_SCHEMA = pa.schema([("source", pa.string()), ("target", pa.string())])
+TEXT_SCHEMA = pa.schema([("text", pa.string()), ("begins", pa.bool_())])
+
+ROWS_A_CHUNK = 10_000
+CHARACTERS_A_CHUNK = 8_000_000  # fewer rows where they are long, so that a chunk stays in the tens of megabytes
+
+
+def pair_chunk(sources: Sequence[str], targets: Sequence[str]) -> pa.RecordBatch:
+    """A chunk of sentence pairs."""
+    return pa.record_batch([pa.array(sources, pa.string()), pa.array(targets, pa.string())], schema=PAIR_SCHEMA)
+
+
+def text_chunk(texts: Sequence[str], begins: Sequence[bool] | None = None) -> pa.RecordBatch:
+    """A chunk of running text; by default every row is a document of its own."""
+    flags = [True] * len(texts) if begins is None else begins
+    return pa.record_batch([pa.array(texts, pa.string()), pa.array(flags, pa.bool_())], schema=TEXT_SCHEMA)
+
+
+def chunks_of_rows(rows: Iterable[tuple[str, ...]]) -> Iterator[pa.RecordBatch]:
+    """Gathers rows, (source, target) or (text,), into chunks."""
+    for gathered in _gathered(rows, lambda row: sum(map(len, row))):
+        columns = _columns(gathered)
+        yield pair_chunk(*columns) if len(columns) == 2 else text_chunk(*columns)
+
+
+def chunks_of_pieces(pieces: Iterable[tuple[str, bool]]) -> Iterator[pa.RecordBatch]:
+    """Gathers pieces of documents, each with whether it begins one, into chunks."""
+    for gathered in _gathered(pieces, lambda piece: len(piece[0])):
+        yield text_chunk(*_columns(gathered))
+
+
+def _columns(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
+    # Not zip(*rows), which makes an iterator a row: they keep the garbage collector busy for longer than all the rest.
+    return [[row[column] for row in rows] for column in range(len(rows[0]))]
+
+
+def _gathered(rows: Iterable[Row], size: Callable[[Row], int]) -> Iterator[list[Row]]:
+    gathered: list[Row] = []
+    characters = 0
+    for row in rows:
+        gathered.append(row)
+        characters += size(row)
+        if len(gathered) == ROWS_A_CHUNK or characters >= CHARACTERS_A_CHUNK:
+            yield gathered
+            gathered, characters = [], 0
+    if gathered:
+        yield gathered
+
+
+def tables_of_rows(chunks: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """The chunks joined to tables of `rows` rows, the last one shorter."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for chunk in chunks:
+        while count + len(chunk) >= rows:
+            yield pa.Table.from_batches([*waiting, chunk.slice(0, rows - count)])
+            chunk, waiting, count = chunk.slice(rows - count), [], 0
+        if len(chunk) > 0:
+            waiting.append(chunk)
+            count += len(chunk)
+    if waiting:
+        yield pa.Table.from_batches(waiting)

@@ -1,0 +1,1 @@
+"""What steps are computed on: precision, compilation, processes."""

@@ -1,0 +1,22 @@
+"""What a run computes on, in words, for its records and its card."""
+
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+
+def describe_hardware() -> str:
+    """The CPU or the GPUs that this process computes on."""
+    if torch.cuda.is_available():
+        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [
+            line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+        ]
+        name = models[0] if models else name
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{cores} core{'s' if cores != 1 else ''} of {name}"

@@ -1,0 +1,1 @@
+"""What a step may take of memory."""

@@ -1,0 +1,183 @@
+"""All that training changes, from the weights to the position in the data: what a checkpoint holds."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+from transformers import PreTrainedModel
+
+from ..console.input_error import InputError
+from ..console.progress import say
+from ..data.batches.batch_stream import BatchStream
+from ..recipe.changes import what_makes_batches
+from ..recipe.recipe import Recipe
+from ..reporting.progress_state import ProgressState
+from ..run_folder import RunFolder
+from ..tasks.protocols import Task
+from .checkpoints.snapshot import (
+    Snapshot,
+    capture_random_states,
+    gather_optimizers,
+    gather_weights,
+    read_newest_sound_checkpoint,
+    restore_random_states,
+    scatter_optimizers,
+    scatter_weights,
+)
+from .devices.compiling import compile_blocks, recompute_activations
+from .devices.precision import Precision
+from .devices.sharding import Layout, distribute
+from .ema import ExponentialMovingAverage
+from .guard import LossGuard
+from .optimizers import build_optimizers
+
+
+class TrainingState:
+    """A model in training with its optimizers, its place in the data, and all else that differs from step to step.
+
+    Args:
+        task: makes the model and the batches.
+        recipe: how it is trained.
+        folder: the run's.
+        accelerator: on which processes and devices.
+
+    Raises:
+        InputError: if the device cannot compute as the recipe says, or the model cannot be laid out on the processes.
+    """
+
+    def __init__(self, task: Task, recipe: Recipe[Any], folder: RunFolder, accelerator: Accelerator):
+        self.task, self.recipe, self.folder, self.accelerator = task, recipe, folder, accelerator
+        layout = self.layout = Layout.of(accelerator)
+        options = recipe.optimization
+        set_seed(recipe.run.seed)
+        plain = task.build_model()
+        if accelerator.is_main_process:
+            folder.save_config(plain)
+        plain.config.use_cache = False
+        self.config = plain.config
+        self.precision = Precision(options.mixed_precision, accelerator.device)
+        self.precision.prepare(plain)
+        if options.gradient_checkpointing:
+            recompute_activations(plain)
+        if options.compile:
+            compile_blocks(plain)
+        self.model = distribute(plain, layout, accelerator)
+        self.plain: PreTrainedModel = accelerator.unwrap_model(self.model)
+        if layout.data_rank > 0:  # other batches, other units dropped
+            torch.manual_seed(recipe.run.seed + layout.data_rank)
+        # Kept, because finding them takes as long as a small layer; they stay the same.
+        self.parameters = {name: p for name, p in self.plain.named_parameters() if p.requires_grad}
+        self.optimizers = build_optimizers(self.plain, options)
+        self.average = ExponentialMovingAverage(self.plain, options.ema_decay) if options.ema_decay > 0 else None
+        self.stream = BatchStream(
+            task.batches.pools, task.batches.collate, layout.data_rank, layout.data_size, recipe.data.workers
+        )
+        self.guard = LossGuard(recipe.guard)
+        self.progress = ProgressState()
+
+    def set_training(self) -> None:
+        """Puts the model into training mode."""
+        if not self.plain.training:  # since it walks through all modules
+            self.model.train()
+
+    def forget_gradients(self) -> None:
+        """Leaves no gradient to add to."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    def whole_model(self) -> PreTrainedModel:
+        """The model with all its weights on this process; where they are sharded, a copy in the first process."""
+        if self.layout.is_whole:
+            return self.plain
+        weights = gather_weights(self.plain)
+        if not self.accelerator.is_main_process:
+            return self.plain
+        with self.own_randomness():
+            model = self.task.build_model()
+        model.load_state_dict(weights, strict=False)
+        model.tie_weights()
+        return model.to(self.accelerator.device)
+
+    def own_randomness(self) -> AbstractContextManager[None]:
+        """A context that may draw random numbers without changing what training draws next."""
+        device = self.accelerator.device
+        return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+    def take_snapshot(self) -> Snapshot:
+        """Everything needed to go on; whole in the first process. All processes have to call it."""
+        average = None
+        if self.average is not None:
+            with self.average.in_place():
+                average = {name: tensor.clone() for name, tensor in gather_weights(self.plain).items()}
+        return Snapshot(
+            weights=gather_weights(self.plain),
+            average=average,
+            optimizer=gather_optimizers(self.plain, self.optimizers),
+            random=capture_random_states(self.accelerator, self.layout),
+            state={
+                "progress": self.progress.state_dict(),
+                "stream": self.stream.state_dict(),
+                "batches": what_makes_batches(self.recipe.yaml),
+                "guard": self.guard.state_dict(),
+                "precision": self.precision.state_dict(),
+            },
+        )
+
+    def resume(self) -> None:
+        """Goes on from the newest checkpoint that is sound, if there is any.
+
+        Raises:
+            InputError: if it belongs to another model, or the run is beyond its last step.
+        """
+        snapshot = read_newest_sound_checkpoint(self.folder, self.accelerator)
+        if snapshot is None:
+            if self.accelerator.is_main_process:
+                self.folder.forget_after(0)
+            return
+        saved = ProgressState()
+        saved.load_state_dict(snapshot.state["progress"])
+        step, last = saved.step, self.recipe.optimization.max_steps
+        if step > last or (step == last and step not in saved.scores):
+            raise InputError(
+                f"optimization.max_steps is {last}; it must be greater, as the run {self.folder.path} is at step "
+                f"{step} already"
+            )
+        self.restore(snapshot)
+        self.guard.load_state_dict(snapshot.state["guard"])
+        self._find_place(snapshot.state)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Takes over a saved state, all but the guard's and the position in the data.
+
+        Raises:
+            InputError: if it is of another model.
+        """
+        accelerator, state = self.accelerator, snapshot.state
+        try:
+            if self.average is not None:
+                scatter_weights(self.plain, snapshot.average or snapshot.weights, accelerator)
+                self.average.restart()
+            scatter_optimizers(self.plain, self.optimizers, snapshot.optimizer, accelerator)
+            scatter_weights(self.plain, snapshot.weights, accelerator)
+        except (RuntimeError, ValueError, KeyError) as error:
+            lines = [line.strip() for line in str(error).splitlines()] or [type(error).__name__]
+            reason = next((line for line in lines if "size mismatch" in line), lines[0])
+            raise InputError(f"the checkpoint in {self.folder.path} is of another model: {reason}") from error
+        self.progress.load_state_dict(state["progress"])
+        self.precision.load_state_dict(state["precision"])
+        seed = self.recipe.run.seed + 1000 * self.progress.step
+        restore_random_states(snapshot.random, accelerator, self.layout, seed)
+        if accelerator.is_main_process:
+            self.folder.forget_after(self.progress.step)
+
+    def _find_place(self, state: Mapping[str, Any]) -> None:
+        """Goes on with the batch that is next; with the next epoch if batches are not what they were."""
+        place = state["stream"]
+        before, now = state["batches"], what_makes_batches(self.recipe.yaml)
+        if changed := [name for name in before.keys() | now.keys() if before.get(name) != now.get(name)]:
+            place = {"epoch": place["epoch"] + 1, "pool": 0, "index": 0}
+            say(f"{', '.join(sorted(changed))} changed, and so have the batches: epoch {place['epoch']} begins")
+        self.stream.load_state_dict(place)

@@ -1,0 +1,83 @@
+"""evaluation.json: the scores of a model, in its run's folder and in its own.
+
+{"test": {"task": "translation", "split": "test", "decoding": {"num_beams": 5},
+          "bleu": {"score": 39.87, "signature": "..."}, "exact_match": 4.2, "sentences": 1000,
+          "loss": {"nats_per_token": 1.6, "tokens": 14000}, "seconds": 12.3}, ...}
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .metrics import METRICS, Score
+
+EVALUATION_FILE = "evaluation.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What a model does on a split."""
+
+    scores: Sequence[Score]
+    outputs: Sequence[str]
+    """Translations of the whole split, or continuations of some prompts."""
+
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of generation by which `outputs` were made; empty where they are not what is scored."""
+
+
+def entry_of(task: str, split: str, evaluation: Evaluation, seconds: float) -> dict[str, Any]:
+    """The entry of a split in evaluation.json."""
+    entry: dict[str, Any] = {"task": task, "split": split}
+    if evaluation.decoding:
+        entry["decoding"] = dict(evaluation.decoding)
+    return entry | fields_of(evaluation.scores) | {"seconds": round(seconds, 1)}
+
+
+def fields_of(scores: Iterable[Score]) -> dict[str, Any]:
+    """Scores as evaluation.json has them, with their signatures and, once, their denominators."""
+    fields: dict[str, Any] = {}
+    for score in scores:
+        metric, key = score.metric, score.metric.entry
+        if metric.value_key == "score":
+            fields[key] = {"score": score.value, "signature": score.signature}
+        elif metric.value_key:
+            fields[key] = {metric.value_key: score.value, metric.over: score.count}
+            continue
+        else:
+            fields[key] = score.value
+        fields.pop(metric.over, None)  # after the last of those that share it
+        fields[metric.over] = score.count
+    return fields
+
+
+def read_scores(evaluation: Mapping[str, Any]) -> list[Score]:
+    """The scores in the content of an evaluation.json, in the order of `METRICS`.
+
+    Args:
+        evaluation: the scores of one split, or {split name: scores}. Scores that are not there are left out.
+
+    Raises:
+        ValueError: if a score is not a number or lacks its signature or denominator. The message names the entry.
+    """
+    entries = [evaluation] if "task" in evaluation else list(evaluation.values())
+    try:
+        return [score for entry in entries for score in _scores_of_split(entry)]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{EVALUATION_FILE} does not have the expected form: {error!r}") from error
+
+
+def _scores_of_split(entry: Mapping[str, Any]) -> Iterable[Score]:
+    decoding = ", ".join(f"{name} {value}" for name, value in entry.get("decoding", {}).items())
+    for metric in METRICS.values():
+        if metric.entry in entry:
+            own = entry[metric.entry]
+            has_count = metric.value_key not in (None, "score")
+            yield Score(
+                metric=metric,
+                value=float(own if metric.value_key is None else own[metric.value_key]),
+                count=(own if has_count else entry)[metric.over],
+                signature=own["signature"] if metric.value_key == "score" else "",
+                split=entry["split"],
+                decoding=decoding if metric.compute is not None else "",
+            )

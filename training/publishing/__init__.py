@@ -1,0 +1,1 @@
+"""From a finished run to the Hugging Face Hub."""

@@ -1,0 +1,260 @@
+"""The model card: what a model is, how to use it, how well it does, and how it was made, all from a run's own
+records.
+
+The text is in `model_cards/card.md.jinja`; here the facts become the words and figures that fill it. A
+sentence is there only if a fact stands behind it.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from ..atomic_files import replace_file
+from ..data.splits import SplitFacts
+from ..evaluation.evaluation_file import EVALUATION_FILE, read_scores
+from ..evaluation.metrics import Score
+from ..tasks.objective import CardWords
+from ..tasks.registry import objective_of_task
+
+BARS = "▁▂▃▄▅▆▇█"
+CURVE_ROWS = 10
+"""At most so many points of the validation curve get a row in the table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCardFacts:
+    """What a card is made of."""
+
+    name: str
+    """The model's name, which is its run's."""
+
+    task: str
+    """The task, by its name on the Hub: that of an objective."""
+
+    dataset: str
+    """What it was trained on: a title to read, or a data set's name on the Hub."""
+
+    hub_datasets: Sequence[str] = ()
+    """The names of the data sets that are on the Hub; the card links to them."""
+
+    splits: Sequence[SplitFacts]
+    """The parts of the data set that were used, training first."""
+
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Rows that were left out of the training text before training: reason -> how many."""
+
+    languages: Sequence[str] = ()
+    """Language codes; for translation, source and target."""
+
+    license: str | None = None
+    """Licence of the model, as the Hub writes it (`apache-2.0`); None if none was given."""
+
+    config: Mapping[str, Any]
+    """The model's configuration, `model.config.to_dict()`."""
+
+    parameters: int
+    """How many parameters it has, shared ones counted once."""
+
+    recipe: str
+    """The run's options, as YAML."""
+
+    command: str
+    """The command line of the run."""
+
+    seed: int
+    """The run's seed."""
+
+    hardware: str
+    """On what it was trained."""
+
+    minutes: float
+    """Duration of training."""
+
+    versions: Mapping[str, str]
+    """Versions of the software: name -> version."""
+
+    validation_curve: Sequence[tuple[int, float]]
+    """(step, loss on the validation split in nats a token), by step."""
+
+    evaluation: Mapping[str, Any]
+    """What was written to evaluation.json: the scores of one split, or the name of each split -> its
+    scores."""
+
+    samples: Sequence[Sequence[str]]
+    """(source, reference, output) of translations, (prompt, continuation) of language models."""
+
+
+def write_card(folder: str | PathLike[str], facts: ModelCardFacts) -> Path:
+    """Writes README.md, the model's card, into its folder, whole or not at all.
+
+    Returns:
+        The path of the card.
+
+    Raises:
+        ValueError: if the evaluation has no scores, or not the expected form.
+    """
+    path = Path(folder) / "README.md"
+    replace_file(path, f"{build_card(facts)}\n")
+    return path
+
+
+def build_card(facts: ModelCardFacts) -> ModelCard:
+    """The card of a model, with the metadata by which the Hub lists and links it.
+
+    Raises:
+        ValueError: if the evaluation has no scores, or not the expected form.
+    """
+    scores = read_scores(facts.evaluation)
+    if not scores:
+        raise ValueError(f"{EVALUATION_FILE} of {facts.name} has no scores; evaluate the model before writing its card")
+    objective = objective_of_task(facts.task)
+    words = objective.card
+    example = json.dumps(facts.samples[0][0] if facts.samples else "...", ensure_ascii=False)
+    best = min(facts.validation_curve, key=lambda point: point[1], default=None)
+    return ModelCard.from_template(
+        _metadata(facts, scores),
+        template_str=resources.files("paperformer.model_cards").joinpath("card.md.jinja").read_text("utf-8"),
+        facts=facts,
+        words=words,
+        auto_class=objective.family.auto_head,
+        description=_description(facts, words),
+        model_id=json.dumps(facts.name),  # a JSON string is a Python string as well
+        example=example,
+        use=words.use.format(example=example),
+        results=[
+            _row(score.split, score.metric.label, score.shown, score.basis, score.decoding or "–") for score in scores
+        ],
+        splits=[
+            _row(split.name, *("–" if count is None else f"{count:,}" for count in (split.examples, split.tokens)))
+            for split in facts.splits
+        ],
+        left_out=", ".join(f"{count:,} rows ({reason})" for reason, count in facts.left_out.items() if count),
+        sparkline=_sparkline([loss for _, loss in facts.validation_curve]),
+        curve=[_row(f"{step:,}", f"{loss:.4f}") for step, loss in _thinned(facts.validation_curve)],
+        best=best,
+        minutes=f"{facts.minutes:,.1f}",
+        versions=", ".join(f"{name} {version}" for name, version in facts.versions.items()),
+        samples=_samples(facts, words),
+        limits=_limits(facts, words, scores),
+        fenced=_fenced,
+    )
+
+
+def set_model_id(card: Path, model_id: str) -> None:
+    """Makes a card's example code load the model by this name: a folder's path, or `USER/NAME` on the Hub."""
+    text = card.read_text("utf-8")
+    line = f"model_id = {json.dumps(model_id)}"
+    changed = re.sub(r'^model_id = ".*"$', lambda match: line, text, count=1, flags=re.MULTILINE)
+    if changed != text:
+        replace_file(card, changed)
+
+
+def _metadata(facts: ModelCardFacts, scores: Sequence[Score]) -> ModelCardData:
+    """The YAML front matter."""
+    # The Hub takes ISO 639 codes: of a locale such as de_AT, its language.
+    languages = dict.fromkeys(re.split("[-_]", code)[0].lower() for code in facts.languages)
+    return ModelCardData(
+        model_name=facts.name,
+        library_name="transformers",
+        pipeline_tag=facts.task,
+        language=[code for code in languages if re.fullmatch("[a-z]{2,3}", code)] or None,
+        license=facts.license,
+        datasets=list(facts.hub_datasets) or None,
+        metrics=list(dict.fromkeys(score.metric.name for score in scores if score.metric.on_hub)),
+        tags=["paperformer"],
+        eval_results=[
+            EvalResult(
+                task_type=facts.task,
+                task_name=objective_of_task(facts.task).card.title,
+                dataset_type=facts.hub_datasets[0] if facts.hub_datasets else facts.dataset,
+                dataset_name=facts.dataset,
+                dataset_split=score.split,
+                metric_type=score.metric.name,
+                metric_name=score.metric.label,
+                metric_value=round(score.value, score.metric.digits),
+                metric_args={"measured_over": score.basis} | ({"decoding": score.decoding} if score.decoding else {}),
+            )
+            for score in scores
+        ],
+    )
+
+
+def _description(facts: ModelCardFacts, words: CardWords) -> str:
+    """One sentence on the architecture, one on what it does."""
+    config = facts.config
+    kind, purpose = words.describe(config, facts.languages)
+    return (
+        f"{kind}, {config['hidden_size']} wide, with {config['num_attention_heads']} attention heads, "
+        f"{config['norm_position']}-norm ({config['norm_type']}), {config['position_embedding_type']} "
+        f"positions and {_vocabulary(config)}: {facts.parameters:,} parameters, "
+        f"trained from scratch. {purpose}"
+    )
+
+
+def _vocabulary(config: Mapping[str, Any]) -> str:
+    if source := config.get("source_vocab_size"):
+        return f"vocabularies of {source:,} (source) and {config['vocab_size']:,} tokens (target)"
+    return f"a vocabulary of {config['vocab_size']:,} tokens"
+
+
+def _limits(facts: ModelCardFacts, words: CardWords, scores: Sequence[Score]) -> list[str]:
+    """What not to expect, as far as the facts tell."""
+    limits = []
+    if facts.splits:
+        examples = facts.splits[0].examples
+        amount = f"the {words.unit}" if examples is None else f"{examples:,} {words.unit}"
+        limits.append(
+            f"All it knows comes from {amount} of {facts.dataset}: no other text was used, "
+            "and no pretrained weights. Expect errors on other subjects, styles and spellings."
+        )
+    splits = " and ".join(dict.fromkeys(score.split for score in scores))
+    limits.append(f"It was scored on the {splits} split of the same data only; on other text it will do worse.")
+    limits += words.limits(facts.config["max_position_embeddings"])
+    limits.append("Nobody has examined it for bias or for harmful output.")
+    return limits
+
+
+def _samples(facts: ModelCardFacts, words: CardWords) -> list[dict[str, str]]:
+    """Sample outputs, each part ready to be shown."""
+    if words.sample_columns:
+        return [{"row": _row(*sample)} for sample in facts.samples]
+    return [
+        {"prompt": _fenced(prompt), "continuation": _fenced(continuation)} for prompt, continuation in facts.samples
+    ]
+
+
+def _row(*cells: str) -> str:
+    """A table row, in which the cells' own Markdown and HTML is shown and not interpreted."""
+    shown = (re.sub(r"([\\`*_\[\]<>|~#&$])", r"\\\1", " ".join(cell.split())) for cell in cells)
+    return f"| {' | '.join(shown)} |"
+
+
+def _fenced(text: str, language: str = "text") -> str:
+    """A code block, with a fence that is longer than any in the text."""
+    longest = max((len(ticks) for ticks in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _sparkline(values: Sequence[float]) -> str:
+    """The values as a row of bars, the lowest value as the lowest bar."""
+    if not values:
+        return ""
+    lowest, height = min(values), (max(values) - min(values)) or 1.0
+    return "".join(BARS[round((value - lowest) / height * (len(BARS) - 1))] for value in values)
+
+
+def _thinned(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """At most CURVE_ROWS points of a curve: the first, the last, the best, and others evenly between."""
+    if len(curve) <= CURVE_ROWS:
+        return list(curve)
+    evenly = {round(row * (len(curve) - 1) / (CURVE_ROWS - 2)) for row in range(CURVE_ROWS - 1)}
+    best = min(range(len(curve)), key=lambda index: curve[index][1])
+    return [curve[index] for index in sorted(evenly | {best})]

@@ -1,0 +1,1 @@
+"""What a run trains a model for."""

@@ -1,0 +1,210 @@
+"""Language modelling: running text, packed into contexts of equal length, and its scores."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from itertools import islice
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
+
+from ...configuration.configuration_lm import PaperformerLMConfig
+from ...modeling.families import FAMILIES
+from ...modeling.modeling_lm import PaperformerForCausalLM
+from ..console.input_error import InputError
+from ..data.batches.text_batches import BlockOptions, StreamedTextBatches, TextBatches
+from ..data.corpus import TextStream
+from ..data.splits import SplitFacts, Splits, cache_folder, text_splits
+from ..data.tokenizers import Tokenizers, padded_size
+from ..data.tokenizing import batch_encoder, encoded_documents, tokenized_documents
+from ..evaluation.decoding import generate
+from ..evaluation.evaluation_file import Evaluation
+from ..evaluation.metrics import BITS_PER_BYTE, LOSS, Score
+from ..evaluation.perplexity import language_model_scores
+from ..recipe.data import TextData
+from ..recipe.recipe import Recipe
+from .objective import CardWords, Objective
+from .protocols import Task
+
+
+def language_modeling_task(recipe: Recipe[TextData], splits: Splits, tokenizers: Tokenizers) -> Task:
+    """Training, validation and test of a decoder-only model on running text.
+
+    Args:
+        recipe: the run's options.
+        splits: the text.
+        tokenizers: the vocabulary's tokenizer, which appends nothing.
+
+    Raises:
+        InputError: if the training text is shorter than one context.
+    """
+    tokenizer = tokenizers.source
+    return Task(
+        build_model=partial(build_language_model, recipe, tokenizer),
+        batches=language_modeling_batches(recipe, splits, tokenizer),
+        scoring=LanguageModelScoring(recipe, splits, tokenizer),
+    )
+
+
+def build_language_model(recipe: Recipe[TextData], tokenizer: PreTrainedTokenizerFast) -> PaperformerForCausalLM:
+    """A decoder-only model for the vocabulary, with fresh weights."""
+    tokens = {
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    vocab_size = padded_size(tokenizer, recipe.tokenizer.pad_vocab_to_multiple_of)
+    model = PaperformerForCausalLM(PaperformerLMConfig(**recipe.model, vocab_size=vocab_size, **tokens))
+    model.generation_config = GenerationConfig(
+        **tokens,
+        do_sample=True,
+        top_p=0.95,
+        temperature=0.9,
+        max_new_tokens=min(200, recipe.data.context_length // 2),
+    )
+    return model
+
+
+def language_modeling_batches(
+    recipe: Recipe[TextData], splits: Splits, tokenizer: PreTrainedTokenizerFast
+) -> TextBatches | StreamedTextBatches:
+    """Batches of the training text, each of full contexts.
+
+    Raises:
+        InputError: if there is less than one.
+    """
+    data, train = recipe.data, splits.train
+    options = BlockOptions(
+        context_length=data.context_length,
+        blocks_per_batch=max(1, recipe.optimization.tokens_per_batch // data.context_length),
+        seed=recipe.run.seed,
+        pad_token_id=tokenizer.pad_token_id,
+        separate_documents=data.separate_documents,
+    )
+    if isinstance(train, TextStream):
+        encode = partial(
+            encoded_documents,
+            encode=batch_encoder(tokenizer, add_special_tokens=False),
+            begin=tokenizer.bos_token_id,
+            end=tokenizer.eos_token_id,
+        )
+        return StreamedTextBatches(train.chunks, encode, options, data.shuffle_buffer)
+    store = tokenized_documents(cache_folder(recipe), train, tokenizer)
+    if len(store.ids) < data.context_length:
+        raise InputError(
+            f"data.train has {len(store.ids):,} tokens; it needs at least data.context_length ({data.context_length:,})"
+        )
+    return TextBatches(train, store, options, weights=splits.weights, temperature=data.temperature)
+
+
+class LanguageModelScoring:
+    """Scores of a language model on whole documents, and continuations of their beginnings.
+
+    Args:
+        recipe, splits: as for `language_modeling_task`.
+        tokenizer: the vocabulary's.
+    """
+
+    def __init__(self, recipe: Recipe[TextData], splits: Splits, tokenizer: PreTrainedTokenizerFast):
+        self.recipe, self.splits, self.tokenizer = recipe, splits, tokenizer
+        cache = cache_folder(recipe)
+        self.held_out = {
+            "validation": tokenized_documents(cache, splits.validation, tokenizer),
+            "test": tokenized_documents(cache, splits.test, tokenizer),
+        }
+        """Token ids of the splits that are scored, a row for each document."""
+
+    def validate(self, model: PreTrainedModel) -> list[Score]:
+        """Loss and bits a byte of the validation split."""
+        return [score for score in self._scores(model, "validation") if score.metric in (LOSS, BITS_PER_BYTE)]
+
+    def evaluate(self, model: PreTrainedModel, split: str) -> Evaluation:
+        """Scores of a whole split, and of the test split sampled continuations of its beginning."""
+        scores = self._scores(model, split)
+        return Evaluation(scores=scores, outputs=self._continue(model, self.prompts) if split == "test" else [])
+
+    def _scores(self, model: PreTrainedModel, split: str) -> list[Score]:
+        store = self.held_out[split]
+        documents = (store.row(index)[0] for index in range(len(store)))
+        texts = getattr(self.splits, split).texts("text")
+        return language_model_scores(model, documents, texts, self.recipe.data.context_length)
+
+    def validation_samples(self, model: PreTrainedModel) -> list[list[str]]:
+        """(prompt, continuation) of the first lines of the validation text."""
+        prompts = self._prompts("validation", self.recipe.evaluation.validation_samples)
+        outputs = self._continue(model, prompts)
+        return [[prompt, output] for prompt, output in zip(prompts, outputs, strict=True)]
+
+    def samples(self, outputs: Sequence[str]) -> list[tuple[str, ...]]:
+        """(prompt, continuation)."""
+        return list(zip(self.prompts, outputs, strict=False))
+
+    def facts(self) -> list[SplitFacts]:
+        """Sizes of the splits that are scored."""
+        return [
+            SplitFacts(name=split, examples=len(store), tokens=len(store.ids)) for split, store in self.held_out.items()
+        ]
+
+    @cached_property
+    def prompts(self) -> list[str]:
+        """What is continued for the card."""
+        return self._prompts("test", min(3, self.recipe.evaluation.samples))
+
+    def _prompts(self, split: str, count: int) -> list[str]:
+        """The first lines of a split that are not blank; of a long one, as much as fills half a context."""
+        pieces = getattr(self.splits, split).texts("text")
+        lines = (line + "\n" for piece in pieces for line in piece.split("\n") if line.strip())
+        prompts = []
+        for line in islice(lines, count):
+            ids = self.tokenizer(line).input_ids
+            most = max(1, self.recipe.data.context_length // 2 - 1)  # and `<s>`
+            # A cut inside a character leaves the sign for undecodable bytes at the end.
+            prompts.append(line if len(ids) <= most else self.tokenizer.batch_decode([ids[:most]])[0].rstrip("\ufffd"))
+        return prompts
+
+    def _continue(self, model: PreTrainedModel, prompts: list[str]) -> list[str]:
+        model.eval()
+        torch.manual_seed(self.recipe.run.seed)
+        outputs: list[str] = []
+        for prompt in prompts:
+            ids = torch.tensor([[self.tokenizer.bos_token_id, *self.tokenizer(prompt).input_ids]], device=model.device)
+            output = generate(model, input_ids=ids, attention_mask=torch.ones_like(ids))
+            outputs += self.tokenizer.batch_decode(output[:, ids.shape[1] :], skip_special_tokens=True)
+        return outputs
+
+
+def _describe(config: Mapping[str, Any], languages: Sequence[str]) -> tuple[str, str]:
+    language = f" ({languages[0]})" if languages else ""
+    return f"A decoder-only Transformer of {config['num_hidden_layers']} layers", f"It continues text{language}."
+
+
+def _limits(longest: int) -> list[str]:
+    return [
+        "It continues text and does nothing else: it follows no instructions and knows no facts. "
+        f"It is made for at most {longest:,} tokens."
+    ]
+
+
+LANGUAGE_MODELING = Objective(
+    name="lm",
+    summary="Train a language model",
+    hub_task="text-generation",
+    family=FAMILIES["lm"],
+    data=TextData,
+    own_field="data.context_length",
+    open_splits=text_splits,
+    make_task=language_modeling_task,
+    max_length=lambda recipe: None,
+    selects_by_outputs=False,
+    card=CardWords(
+        title="Text generation",
+        unit="documents",
+        describe=_describe,
+        use="""generate = pipeline("text-generation", model=model_id, trust_remote_code=True)
+print(generate({example}, max_new_tokens=100)[0]["generated_text"])""",
+        generation=", max_new_tokens=100",
+        about_scores="Perplexities compare only where they are counted over the same units; bits a byte do not depend "
+        "on the vocabulary.",
+        limits=_limits,
+    ),
+)

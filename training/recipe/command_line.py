@@ -40,6 +40,7 @@ class CommandLine:
         """All options, by their names without the dashes, and their types."""
         self.required: list[str] = []
         """Of those, the ones without a default."""
+        self._restricted: set[str] = set()
         self._words: float = 0  # how many may be given that belong to no option
 
     def add_class(self, options_class: type, section: str = "", skip: Set[str] = frozenset()) -> None:
@@ -61,6 +62,11 @@ class CommandLine:
         """Adds an option without documentation."""
         self.parser.add_argument(f"--{name}", type=hint)
         self.fields[name] = hint
+
+    def restrict(self, name: str, choices: Sequence[str]) -> None:
+        """Lets an option have only some values, which the class that it was read off does not know."""
+        self.fields[name] = Literal[tuple(choices)]
+        self._restricted.add(name)
 
     def add_function(self, function: Callable[..., None]) -> None:
         """Adds the parameters of a function: options, and words for those that can be given by their place alone.
@@ -121,6 +127,10 @@ class CommandLine:
             parsed = self.parser.parse_args(arguments, **options)
         except (ArgumentError, TypeError, ValueError) as error:
             raise self._explain(error, arguments, files) from error
+        for name in self._restricted:
+            if parsed[name] not in get_args(self.fields[name]):
+                refusal = InputError(f"{name} is {parsed[name]}; it must be {_describe(self.fields[name])}")
+                raise self._explain(refusal, arguments, files)
         for name, given in _given_in(files):  # the parser takes null for "not given"
             if parsed[name] is None and type(None) not in get_args(self.fields[name]):
                 raise self._wrong_value(name, given)

@@ -38,19 +38,26 @@ def recipe_parser(config_class: type[PreTrainedConfig], data_class: type, **opti
 
 
 def parse_recipe(
-    arguments: list[str], config_class: type[PreTrainedConfig], data_class: type[DataOptions], **options: Any
+    arguments: list[str],
+    config_class: type[PreTrainedConfig],
+    data_class: type[DataOptions],
+    choices: Mapping[str, Sequence[str]] | None = None,
+    **options: Any,
 ) -> Recipe[DataOptions]:
     """Parses a command line into a recipe.
 
     Args:
         arguments: the command line, without the program's name.
         config_class, data_class, options: as `recipe_parser` takes them.
+        choices: field -> the values that it may have, where its section does not know them.
 
     Raises:
         InputError: for a recipe file that cannot be read, an unknown field, a wrong type or value, or options of the
             model that contradict each other.
     """
     command_line = recipe_parser(config_class, data_class, **options)
+    for name, values in (choices or {}).items():
+        command_line.restrict(name, values)
     arguments, files = _open_recipes(command_line.join_values(arguments), command_line.fields)
     parsed = command_line.parse(arguments, files)
     parts: dict[str, Any] = {

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...modeling.families import Family
-from ..console.input_error import InputError
 from ..data.splits import Splits
 from ..data.tokenizers import Tokenizers
 from ..evaluation.metrics import LOSS, output_metrics
@@ -87,17 +86,15 @@ class Objective:
         """Parses a command line into a recipe.
 
         Raises:
-            InputError: as `parse_recipe`, or if there is no such score to select by.
+            InputError: as `parse_recipe`; also if there is no such score to select by.
         """
-        recipe = parse_recipe(
+        choices = [LOSS.name, *(metric.name for metric in output_metrics())]
+        return parse_recipe(
             arguments,
             self.family.config,
             self.data,
+            # Of a language model, its data section says that it must be the loss.
+            choices={"evaluation.select_by": choices} if self.selects_by_outputs else None,
             prog=f"train_{self.name}",
             description=f"{self.summary}: accelerate launch -m {self.script} --config RECIPE [overrides].",
         )
-        chosen = recipe.evaluation.select_by
-        known = [LOSS.name] + [metric.name for metric in output_metrics() if self.selects_by_outputs]
-        if chosen not in known:
-            raise InputError(f"evaluation.select_by is {chosen}; it must be {' or '.join(known)}")
-        return recipe

@@ -10,7 +10,7 @@ The idea is that of Liger Kernel's fused linear cross-entropy (Hsu et al. 2024, 
 written for GPUs in Triton. This one is plain torch and runs on any device.
 
 torch's own `F.linear_cross_entropy` (since 2.13; the package begins with 2.11) does the same, but smooths no
-labels in its chunks, takes no notice of autocast, and with vocabularies of thousands takes 1.8 to 3.6 times as
+labels in its chunks, takes no notice of autocast, and with vocabularies of thousands takes 1.7 to 3.9 times as
 long on a CPU (benchmarks/results/linear_cross_entropy.md).
 """
 

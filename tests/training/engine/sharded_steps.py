@@ -61,7 +61,7 @@ def check(optimizer: str, *, tied: bool) -> None:
     def losses() -> list[float]:
         return [model(input_ids=ids, labels=ids).loss.item() for model in models]
 
-    for step in (1, 2):
+    for step in range(1, 4):
         for model, own, average in zip(models, optimizers, averages, strict=True):
             model(input_ids=ids, labels=ids).loss.backward()
             set_learning_rate(own, 0.01)

@@ -44,12 +44,12 @@ SIZES: dict[str, Any] = {
 }
 MODELS: dict[str, Any] = {
     "lm": (PaperformerForCausalLM, PaperformerLMConfig, {"num_hidden_layers": 2, "qk_norm": True}),
-    "untied lm": (
+    "untied lm": (PaperformerForCausalLM, PaperformerLMConfig, {"num_hidden_layers": 1, "tie_word_embeddings": False}),
+    "learned": (
         PaperformerForCausalLM,
         PaperformerLMConfig,
         {
             "num_hidden_layers": 1,
-            "tie_word_embeddings": False,
             "position_embedding_type": "learned",
             "linear_attention": True,
             "norm_position": "peri",
@@ -82,7 +82,7 @@ def check(
     every = torch.randint(3, 51, (4, 9), generator=torch.Generator().manual_seed(1))
     own = every.tensor_split(layout.data_size)[layout.data_rank]
     count = torch.tensor(float(every[:, 1:].numel() if name != "seq2seq" else every.numel()))
-    for step in (1, 2):
+    for step in range(1, 4):
         found = []
         for model, ids in zip(models, (every, own), strict=True):
             model.train()
@@ -152,8 +152,10 @@ if __name__ == "__main__":
     state = PartialState(cpu=True)
     both = Layout.of(state)
     assert (both.data_size, both.data_rank, both.tensor_parallel) == (2, state.process_index // 2, 2)
-    check(state, both, "lm", "muon", recompute=True)
-    check(state, both, "untied lm", "adam", r_drop=1.0)
+    check(state, both, "lm", "adamw", recompute=True)
+    check(state, both, "lm", "muon")
+    check(state, both, "untied lm", "adam")
+    check(state, both, "learned", "adamw", r_drop=1.0)
     check(state, both, "seq2seq", "adamw")
     check_dropout(state, both)
     if state.is_main_process:

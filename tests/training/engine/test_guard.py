@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paperformer import PaperformerForCausalLM
-from paperformer.training.engine.guard import LossGuard, TrainingDivergedError
+from paperformer.training.engine.guard import LossGuard, TrainingDivergedError, Verdict
 from paperformer.training.recipe.data import TextData
 from paperformer.training.recipe.guard import Guard
 from paperformer.training.recipe.recipe import Recipe
@@ -219,3 +219,9 @@ def test_a_killed_run_rolls_back_as_the_whole_one_did(
     # The checkpoint of step 3 was written again, so that the bad batches are left out for good.
     _, folder = train(lm_recipe(**options, resume=True))
     assert figures(folder) == figures(whole)
+
+
+@pytest.mark.parametrize(("pool", "place"), [(0, "batch 7 of epoch 2"), (3, "batch 7 of epoch 2, pool 3")])
+def test_a_verdict_says_where_it_was(pool: int, place: str) -> None:
+    said = Verdict("spike", "warn", "the loss is high").in_words({"epoch": 2, "pool": pool, "index": 7}, "norm.weight")
+    assert said == f"the loss is high, at {place} and most in norm.weight"

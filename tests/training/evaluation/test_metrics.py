@@ -3,11 +3,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from paperformer.training.evaluation.evaluation_file import fields_of
-from paperformer.training.evaluation.metrics import score_outputs
+import pytest
 
-SIZE = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "max_position_embeddings": 64}
-TEXT = "To be, or not to be, that is the question: whether 'tis nobler in the mind to suffer."
+from paperformer.training.evaluation.evaluation_file import fields_of
+from paperformer.training.evaluation.metrics import METRICS, score_outputs
 
 
 def test_bleu_and_chrf_are_those_of_sacrebleu_s_command(tmp_path: Path) -> None:
@@ -25,3 +24,22 @@ def test_bleu_and_chrf_are_those_of_sacrebleu_s_command(tmp_path: Path) -> None:
     assert 20 < bleu["score"] < 80
     assert (scores["exact_match"], scores["sentences"]) == (25.0, 4)
     assert "case:mixed" in bleu["signature"]
+
+
+@pytest.mark.parametrize(
+    ("name", "better", "worse"),
+    [
+        ("bleu", 30, 20),
+        ("chrf", 60, 50),
+        ("exact_match", 9, 1),
+        ("loss", 1, 2),
+        ("perplexity", 20, 30),
+        ("bits_per_byte", 1, 2),
+    ],
+)
+def test_which_of_two_values_is_better(name: str, better: float, worse: float) -> None:
+    assert METRICS[name].cost(better) < METRICS[name].cost(worse)
+
+
+def test_the_direction_of_every_metric_is_tested_above() -> None:
+    assert METRICS.keys() == {"bleu", "chrf", "exact_match", "loss", "perplexity", "bits_per_byte"}

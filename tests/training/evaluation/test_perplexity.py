@@ -19,7 +19,6 @@ from paperformer.training.evaluation.perplexity import (
 )
 
 SIZE = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "max_position_embeddings": 64}
-TEXT = "To be, or not to be, that is the question: whether 'tis nobler in the mind to suffer."
 
 
 @pytest.fixture(scope="module")

@@ -68,6 +68,9 @@ def test_long_pairs_are_left_out_of_training_only(make_task: MakeTask) -> None:
     lengths = [max(map(len, whole.scoring.tokenizers.source(list(pair)).input_ids)) for pair in training_pairs(whole)]
     kept = sum(length <= 12 for length in lengths)
     assert 0 < kept < len(lengths)
+    facts, all_facts = task.batches.facts(), whole.batches.facts()
+    assert (facts.examples, all_facts.examples) == (kept, len(lengths))
+    assert 0 < facts.tokens < all_facts.tokens
     assert sum(len(planned.rows) for planned in epoch_of(task)) == kept
     assert task.scoring.pairs["test"] == whole.scoring.pairs["test"]
     truncating = make_task(data__max_length=12, data__too_long="truncate")

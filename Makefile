@@ -3,6 +3,7 @@ PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
+OLDEST  := .venv-oldest
 WORKERS := -n 2 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
@@ -19,13 +20,26 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,plots,tracking,langid]'
 	@touch $@
 
+# The oldest transformers that pyproject.toml admits, with what it wants older; all else is shared with $(VENV), which is
+# not changed by it. The tests load published folders with both.
+$(OLDEST)/.ready: $(READY)
+	@rm -rf $(OLDEST)
+	@$(BIN)/python -m venv --without-pip $(OLDEST)
+	@$(BIN)/python -c 'import sys; print(*(path for path in sys.path if path.endswith("site-packages")), sep="\n")' \
+		> "$$(echo $(OLDEST)/lib/python3.*/site-packages)/shared.pth"
+	@version=$$(sed -n 's/^ *"transformers>=\([0-9.]*\),.*/\1/p' pyproject.toml) && \
+	echo "Installing transformers $$version into $(OLDEST)." && \
+	$(OLDEST)/bin/python -m pip install "transformers==$$version" > $(OLDEST)/pip.log 2>&1 || \
+	{ echo "error: transformers $$version cannot be installed (no network?); $(OLDEST)/pip.log says why" >&2; exit 1; }
+	@touch $@
+
 quickstart: $(READY)  ## Train, score, save, load back and use a translation model and a language model (ARGS=--fast: shorter)
 	$(BIN)/paperformer quickstart $(ARGS)
 
 # All of them by two workers with one thread each: the models are too small for more. A file's tests stay together, with
 # the fixtures that they share, in the order of tests/conftest.py: the longest first. ARGS are run by one process, which
 # begins sooner and can be debugged.
-test: $(READY)  ## Run the tests, and list the slowest (ARGS="-k attention": some of them)
+test: $(READY) $(OLDEST)/.ready  ## Run the tests, and list the slowest (ARGS="-k attention": some of them)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=15 $(if $(ARGS),$(ARGS),$(WORKERS))
 
 # mypy reads `paperformer.modeling` off a folder paperformer/modeling, not off pyproject.toml's package-dir.
@@ -41,5 +55,5 @@ bench: $(READY)  ## Measure training speed beside transformers' own model, same 
 	$(BIN)/python benchmarks/training_speed.py $(ARGS)
 
 clean:  ## Remove the environment, builds and caches; trained models in runs/ stay
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -56,7 +56,6 @@ from paperformer.training.data.text.bad_lines import BadLines
 from paperformer.training.data.tokenizers import padded_size
 from paperformer.training.engine.devices.hardware import describe_hardware
 from paperformer.training.engine.loop import FittedModel
-from paperformer.training.evaluation.perplexity import count_labels
 from paperformer.training.tasks.language_modeling import LANGUAGE_MODELING
 from paperformer.training.tasks.protocols import Task
 from paperformer.training.tasks.translation import TRANSLATION
@@ -264,7 +263,8 @@ def count(batches: Iterable[Batch], padding_id: int, *, is_translation: bool) ->
     """Target tokens of batches, and the share of positions that are padding."""
     tokens = positions = real = 0
     for batch in batches:
-        tokens += count_labels(batch, is_shifted=is_translation)
+        labels = batch["labels"] if is_translation else batch["labels"][:, 1:]
+        tokens += int((labels != -100).sum())
         masks = [batch["input_ids"] != padding_id] + ([batch["labels"] != -100] if is_translation else [])
         positions += sum(mask.numel() for mask in masks)
         real += sum(int(mask.sum()) for mask in masks)
@@ -357,7 +357,7 @@ def run_peer(plan: Plan) -> Figures:
     clock = Clock()
     accelerator = Accelerator()
     set_seed(1)
-    tokenizer = AutoTokenizer.from_pretrained(f"{plan.folder}/tokenizer")
+    tokenizer = AutoTokenizer.from_pretrained(f"{plan.folder}/tokenizer", trust_remote_code=False)
     config = peer_config(plan.workload, padded_size(tokenizer, 8), tokenizer)
     automatic = AutoModelForSeq2SeqLM if is_translation else AutoModelForCausalLM
     model = automatic.from_config(config)

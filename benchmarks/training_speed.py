@@ -285,7 +285,7 @@ def marian_loss(model: MarianMTModel, batch: Batch) -> Tensor:
 
 
 def paperformer_loss(model: PaperformerForConditionalGeneration, batch: Batch) -> Tensor:
-    return model(**batch).loss
+    return model(**batch, return_logits=False).loss
 
 
 def nanogpt_loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -293,7 +293,7 @@ def nanogpt_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def language_model_loss(model: PaperformerForCausalLM, batch: Batch) -> Tensor:
-    return model(input_ids=batch["input_ids"], shift_labels=batch["labels"]).loss
+    return model(input_ids=batch["input_ids"], shift_labels=batch["labels"], return_logits=False).loss
 
 
 def full_logits_loss(

@@ -95,10 +95,9 @@ class PaperformerSeq2SeqConfig(TransformerConfig):
         """Number of rows of the encoder's embedding."""
         return self.vocab_size if self.source_vocab_size is None else self.source_vocab_size
 
-    @property
-    def base_model_tp_plan(self) -> dict[str, str] | None:  # type: ignore[override]
+    def _stack_tp_plan(self) -> dict[str, str]:
         encoder = self._block_tp_plan("encoder.layers.*", "self_attn")
-        return encoder | self._block_tp_plan("decoder.layers.*", "self_attn", "cross_attn") or None
+        return encoder | self._block_tp_plan("decoder.layers.*", "self_attn", "cross_attn")
 
     def __post_init__(self, **kwargs: Any) -> None:
         if "n_layers" in kwargs:  # the paper's N is the depth of both stacks

@@ -42,7 +42,8 @@ class TransformerConfig(PreTrainedConfig):
         "n_heads": "num_attention_heads",
         "n_layers": "num_hidden_layers",
     }
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = ["past_key_values", "encoder_last_hidden_state", "pooler_output"]
+    """What transformers' Trainer leaves out of predictions, so that they are the logits and nothing beside them."""
 
     depths: ClassVar[tuple[str, ...]] = ("num_hidden_layers",)
     """The fields that say how many blocks there are."""
@@ -185,10 +186,18 @@ class TransformerConfig(PreTrainedConfig):
         return self.max_position_embeddings if self.position_embedding_type == "learned" else None
 
     @property
-    def base_model_tp_plan(self) -> dict[str, str] | None:  # type: ignore[override]  # here it depends on the options
+    def base_model_tp_plan(self) -> dict[str, str] | None:  # it depends on the options
         """How the weights of the stack are split for tensor parallelism (Shoeybi et al. 2019, arXiv 1909.08053);
         None: not at all."""
-        return self._block_tp_plan("layers.*", "self_attn") or None
+        return self._stack_tp_plan() or None
+
+    @base_model_tp_plan.setter
+    def base_model_tp_plan(self, plan: dict[str, str] | None) -> None:
+        """Has no effect, as the options decide. transformers before 5.21 adds an entry for tied embeddings here."""
+
+    def _stack_tp_plan(self) -> dict[str, str]:
+        """The entries for all blocks of the base model."""
+        return self._block_tp_plan("layers.*", "self_attn")
 
     def _block_tp_plan(self, block: str, *attentions: str) -> dict[str, str]:
         """First projections of a sub-layer by columns, the last by rows, so that each is one exchange in all."""

@@ -32,7 +32,7 @@ def logits_and_loss(
     hidden_states: Tensor,
     labels: Tensor | None,
     *,
-    return_logits: bool | None,
+    return_logits: bool,
     logits_to_keep: int | Tensor = 0,
     num_items_in_batch: int | Tensor | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
@@ -45,7 +45,7 @@ def logits_and_loss(
         model: whose `lm_head` is the projection, E -> V. Its `config.label_smoothing` counts in training mode only.
         hidden_states: what goes into the projection, (B, T, E).
         labels: class indices of the first positions, (B, T) or shorter; -100 where none counts. None: no loss.
-        return_logits: whether logits are wanted; None: unless the model is trained with labels.
+        return_logits: whether logits are wanted.
         logits_to_keep: only those of the last that many positions (0: all), or of given positions.
         num_items_in_batch: as for `linear_cross_entropy`.
 
@@ -55,8 +55,6 @@ def logits_and_loss(
     logits = loss = None
     output_layer: Any = model.lm_head
     label_smoothing = model.config.label_smoothing if model.training else 0.0
-    if return_logits is None:
-        return_logits = not (model.training and labels is not None)
     if return_logits:
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = output_layer(hidden_states[:, kept])

@@ -164,7 +164,7 @@ class PaperformerForMaskedLM(PaperformerPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
-        return_logits: bool | None = None,
+        return_logits: bool = True,
         **kwargs: Any,
     ) -> PooledMaskedLMOutput:
         """
@@ -172,8 +172,8 @@ class PaperformerForMaskedLM(PaperformerPreTrainedModel):
             labels: the original ids of the tokens to predict, (B, T), and -100 elsewhere.
             num_items_in_batch: divide the summed loss by this instead of by the number of labels; for gradient
                 accumulation, where it is the number of labels over all micro-batches.
-            return_logits: whether to compute logits. By default not while training with labels: the loss is then
-                computed in chunks that never hold the (B, T, V) logits.
+            return_logits: whether to compute logits. Without them the loss is computed in chunks that never hold the
+                (B, T, V) logits: training then takes less memory, and is faster.
 
         Returns:
             `loss` in nats a masked token (a scalar; smoothed by `config.label_smoothing` in training mode only),

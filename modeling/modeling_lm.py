@@ -89,6 +89,10 @@ class PaperformerForCausalLM(PaperformerPreTrainedModel, GenerationMixin):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
+    def aligned_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """What the logits of each position are compared with, (B, T) -> (B, T - 1): position t predicts token t + 1."""
+        return labels[:, 1:]  # the last position predicts nothing that is in the labels
+
     @can_return_tuple
     def forward(
         self,
@@ -98,30 +102,33 @@ class PaperformerForCausalLM(PaperformerPreTrainedModel, GenerationMixin):
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
-        shift_labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: int | torch.Tensor | None = None,
-        return_logits: bool | None = None,
+        return_logits: bool = True,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
         """
         Args (beside those of `PaperformerLMModel.forward`):
             labels: the input ids themselves, (B, T), with -100 where no loss is wanted; they are shifted in here, so
                 that position t predicts token t + 1.
-            shift_labels: labels that are already shifted, (B, T), instead of `labels`: where the sequence is split over
-                processes, only the whole of it can be shifted, before the split.
             logits_to_keep: compute logits for the last that many positions only (0: all), or for given positions.
             num_items_in_batch: divide the summed loss by this instead of by the number of labels; for gradient
                 accumulation, where it is the number of labels over all micro-batches.
-            return_logits: whether to compute logits. By default not while training with labels: the loss is then
-                computed in chunks that never hold the (B, T, V) logits.
+            return_logits: whether to compute logits. Without them the loss is computed in chunks that never hold the
+                (B, T, V) logits: training then takes less memory, and is faster.
+            shift_labels: labels that are already shifted, (B, T), in place of `labels`: where the sequence is split
+                over processes, only the whole of it can be shifted, before the split. It is not in the signature, since
+                transformers' Trainer would then expect it in every batch (`transformers.utils.find_labels`).
 
         Returns:
             `loss` in nats a token (a scalar; smoothed by `config.label_smoothing` in training mode only), `logits`
             (B, T, V), `past_key_values`; on request `hidden_states` and `attentions`.
         """
-        if labels is not None or shift_labels is not None:
+        targets = kwargs.pop("shift_labels", None)
+        if targets is None and labels is not None:
+            targets = self.aligned_labels(labels)
+        if targets is not None:
             use_cache = False
         outputs = self.model(
             input_ids=input_ids,
@@ -133,8 +140,6 @@ class PaperformerForCausalLM(PaperformerPreTrainedModel, GenerationMixin):
             return_dict=True,
             **kwargs,
         )
-        # The last position predicts nothing that is in the labels.
-        targets = labels[:, 1:] if labels is not None and shift_labels is None else shift_labels
         logits, loss = logits_and_loss(
             self,
             outputs.last_hidden_state,

@@ -318,7 +318,7 @@ class PaperformerForConditionalGeneration(PaperformerSeq2SeqPreTrainedModel, Gen
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: int | torch.Tensor | None = None,
-        return_logits: bool | None = None,
+        return_logits: bool = True,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """
@@ -328,8 +328,8 @@ class PaperformerForConditionalGeneration(PaperformerSeq2SeqPreTrainedModel, Gen
             logits_to_keep: compute logits for the last that many positions only (0: all), or for given positions.
             num_items_in_batch: divide the summed loss by this instead of by the number of labels; for gradient
                 accumulation, where it is the number of labels over all micro-batches.
-            return_logits: whether to compute logits. By default not while training with labels: the loss is then
-                computed in chunks that never hold the (B, T, V) logits.
+            return_logits: whether to compute logits. Without them the loss is computed in chunks that never hold the
+                (B, T, V) logits: training then takes less memory, and is faster.
 
         Returns:
             `loss` in nats a token (a scalar; smoothed by `config.label_smoothing` in training mode only), `logits`

@@ -3,18 +3,22 @@
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache
+from transformers.utils import logging
 
 from .attention import MultiHeadAttention
 from .blocks import TransformerBlock
 from .linear_attention import LINEAR_ATTENTION
 from .masks import Mask, causal_mask
+
+# One of transformers' own, by its name: where its report of missing weights is to be seen, so are our warnings.
+logger = logging.get_logger("transformers.paperformer")
 
 
 class PaperformerPreTrainedModel(PreTrainedModel):
@@ -38,6 +42,21 @@ class PaperformerPreTrainedModel(PreTrainedModel):
 
     residual_additions: int
     """How many sub-layers write to the residual stream of a stack, for the gpt2 initialisation."""
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Self:
+        """Loads a model (see `transformers.PreTrainedModel.from_pretrained`).
+
+        transformers warns, with their names, of weights that are missing, unexpected or of another shape; this warns of
+        those that are not finite, which it takes as they are.
+        """
+        loaded: Any = super().from_pretrained(*args, **kwargs)
+        model: Self = loaded[0] if isinstance(loaded, tuple) else loaded  # with output_loading_info
+        broken = [name for name, weight in model.named_parameters() if not _is_finite(weight)]
+        if broken:
+            names = ", ".join(broken[:10]) + (f" and {len(broken) - 10} more" if len(broken) > 10 else "")
+            logger.warning(f"{model.name_or_path}: weights that are not finite, so that outputs mean nothing: {names}")
+        return loaded
 
     def _check_and_adjust_attn_implementation(self, attn_implementation: str | None, *args: Any, **kwargs: Any) -> str:
         """The attention implementation for what was asked for, which has to compute what the configuration says.
@@ -65,6 +84,13 @@ class PaperformerPreTrainedModel(PreTrainedModel):
                 "flash attention does not know; use 'sdpa', 'flex_attention' or 'eager'"
             )
         return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
+
+    def aligned_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """What the logits of each position are compared with, beginning at the first: (B, T) -> (B, up to T).
+
+        It is the labels themselves, unless a model predicts the next token.
+        """
+        return labels
 
     def create_masks_for_generate(
         self,
@@ -126,3 +152,14 @@ class PaperformerPreTrainedModel(PreTrainedModel):
         if push_to_hub and is_main_process:  # only now is the folder complete; saved once more, then uploaded
             options = {name: kwargs[name] for name in ("commit_message", "token") if name in kwargs}
             self.push_to_hub(kwargs.get("repo_id", Path(save_directory).name), **options)
+
+
+def _is_finite(weight: torch.Tensor) -> bool:
+    """Whether all values are finite; True where it cannot be asked.
+
+    That is: values that are not here yet (meta, or sent by another process later), and types of 8 bits or less.
+    """
+    elsewhere = weight.is_meta or (torch.distributed.is_available() and torch.distributed.is_initialized())
+    if elsewhere or weight.numel() == 0 or not weight.is_floating_point() or weight.element_size() < 2:
+        return True
+    return bool(torch.stack(weight.detach().aminmax()).isfinite().all())  # by the extremes: no copy of the weight

@@ -1,15 +1,19 @@
 """Transformers of the papers, trained from scratch and published to the Hugging Face Hub.
 
-`import paperformer` makes transformers' Auto* classes and `pipeline("translation")` know its models.
+`import paperformer` makes transformers' Auto* classes and `pipeline("translation")` know its models. It waits neither
+for torch nor for transformers: what a name needs is imported when it is first used.
 """
 
 import importlib
-import sys
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .hub.registration import register_with_transformers
+
 if TYPE_CHECKING:
+    from .api.recipes import read_recipe
+    from .api.runs import Run, prepare, train
+    from .api.texts import evaluate, generate, translate
     from .configuration.configuration_encoder import PaperformerEncoderConfig
     from .configuration.configuration_lm import PaperformerLMConfig
     from .configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
@@ -17,9 +21,13 @@ if TYPE_CHECKING:
     from .modeling.modeling_lm import PaperformerForCausalLM, PaperformerLMModel
     from .modeling.modeling_seq2seq import PaperformerForConditionalGeneration, PaperformerSeq2SeqModel
     from .tokenization import train_tokenizer
+    from .training.console.input_error import InputError
+    from .training.engine.guard import TrainingDivergedError
+    from .training.engine.stop_request import TrainingStopped
 
 __version__ = version("paperformer")
 __all__ = [
+    "InputError",
     "PaperformerEncoderConfig",
     "PaperformerEncoderModel",
     "PaperformerForCausalLM",
@@ -29,11 +37,21 @@ __all__ = [
     "PaperformerLMModel",
     "PaperformerSeq2SeqConfig",
     "PaperformerSeq2SeqModel",
+    "Run",
+    "TrainingDivergedError",
+    "TrainingStopped",
     "__version__",
+    "evaluate",
+    "generate",
+    "prepare",
+    "read_recipe",
+    "train",
     "train_tokenizer",
+    "translate",
 ]
 
 _MODULES = {
+    "InputError": ".training.console.input_error",
     "PaperformerEncoderConfig": ".configuration.configuration_encoder",
     "PaperformerEncoderModel": ".modeling.modeling_encoder",
     "PaperformerForCausalLM": ".modeling.modeling_lm",
@@ -43,7 +61,16 @@ _MODULES = {
     "PaperformerLMModel": ".modeling.modeling_lm",
     "PaperformerSeq2SeqConfig": ".configuration.configuration_seq2seq",
     "PaperformerSeq2SeqModel": ".modeling.modeling_seq2seq",
+    "Run": ".api.runs",
+    "TrainingDivergedError": ".training.engine.guard",
+    "TrainingStopped": ".training.engine.stop_request",
+    "evaluate": ".api.texts",
+    "generate": ".api.texts",
+    "prepare": ".api.runs",
+    "read_recipe": ".api.recipes",
+    "train": ".api.runs",
     "train_tokenizer": ".tokenization",
+    "translate": ".api.texts",
 }
 
 
@@ -60,18 +87,4 @@ def __dir__() -> list[str]:
     return sorted(globals().keys() | _MODULES.keys())
 
 
-def _only_shows_help() -> bool:
-    """Whether this process is `paperformer --help`, or the like."""
-    command, *arguments = sys.argv or [""]
-    shows_help = not arguments or not {"-h", "--help", "--version"}.isdisjoint(arguments)
-    return Path(command).stem == "paperformer" and shows_help
-
-
-# The registration holds for whoever has imported paperformer, so it cannot wait until a name is used. It
-# brings torch and transformers' model classes: 4 seconds on a small machine, a third of them for torch alone.
-# Nobody waits that long for a help text: that one case goes without, and for its sake the names above are
-# imported late.
-if not _only_shows_help():
-    from .hub.registration import register_with_transformers
-
-    register_with_transformers()
+register_with_transformers()

@@ -40,7 +40,7 @@ COMMANDS: dict[str, Command | Group] = {
     "tokenizer": Group(
         summary="Train subword tokenizers, look inside, and compare them: paperformer tokenizer train|show|compare ...",
         member="tokenizer command",
-        commands={"train": tokenizers.train, "show": tokenizers.show, "compare": tokenizers.compare},
+        commands={"train": tokenizers.train_on_files, "show": tokenizers.show, "compare": tokenizers.compare},
     ),
     "runs": runs,
     "average": average,
@@ -56,11 +56,12 @@ COMMANDS: dict[str, Command | Group] = {
         commands={name: make_prepare(name) for name in TRAINED},
     ),
     "train": Group(
-        summary=f"Train a model from a recipe: paperformer train {'|'.join(TRAINED)} --config RECIPE.yaml [overrides].",
+        summary=f"Train a model from a recipe, or from a file without one: paperformer train {'|'.join(TRAINED)} "
+        "--config RECIPE.yaml [overrides], or --data.train FILE [options].",
         member="family of models",
         commands={name: make_train(name) for name in TRAINED},
-        more_help="Several GPUs: accelerate launch -m paperformer.training.train_seq2seq (or train_lm), with the same "
-        "options.",
+        more_help="Several GPUs: accelerate launch -m paperformer.training.train_seq2seq (or train_lm, "
+        "train_encoder, train_denoising), with the same options.",
     ),
     "plot": Group(
         summary="Draw attention, positions or gradient norms as SVG or PNG: "
@@ -81,16 +82,13 @@ PAPERFORMER = Group(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point of `paperformer`: exits with 2 and one line for bad input."""
+    """Entry point of `paperformer`: exits with 2 and one line for bad input, with 130 and one line on Ctrl-C."""
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    try:
-        with one_line_errors():
-            if arguments[0] == "--version":
-                print(version("paperformer"))
-            else:
-                _dispatch("paperformer", PAPERFORMER, arguments)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    with one_line_errors():
+        if arguments[0] == "--version":
+            print(version("paperformer"))
+        else:
+            _dispatch("paperformer", PAPERFORMER, arguments)
 
 
 def _dispatch(words: str, group: Group, arguments: list[str]) -> None:

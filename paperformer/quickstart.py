@@ -2,22 +2,21 @@
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from .training.run import main as run_training
-from .training.tasks.language_modeling import LANGUAGE_MODELING
-from .training.tasks.translation import TRANSLATION
+from .api.recipes import objective_of, read_recipe
+from .api.runs import train
+from .training.run import one_line_endings
 
 PROMPT = "KING RICHARD:\n"
 
 # Seconds instead of minutes, to see that everything works; the models are then of no use.
-FAST = {
-    "shakespeare-lm": ["--optimization.max_steps", "40", "--evaluation.every_steps", "20"],
-    "cldr-en-de": ["--optimization.max_steps", "40", "--evaluation.every_steps", "20", "--evaluation.num_beams", "1"],
+FAST: dict[str, dict[str, int]] = {
+    "shakespeare-lm": {"optimization.max_steps": 40, "evaluation.every_steps": 20},
+    "cldr-en-de": {"optimization.max_steps": 40, "evaluation.every_steps": 20, "evaluation.num_beams": 1},
 }
 
 # Runs where `paperformer` cannot be imported: what is loaded is the code in the model's folder.
@@ -47,12 +46,14 @@ def run_quickstart(output_dir: Path, *, fast: bool) -> None:
         RuntimeError: if a finished model does not load from its folder alone.
     """
     started = time.perf_counter()
-    common = ["--output_dir", str(output_dir), "--overwrite", "true"]
     models: dict[str, Path] = {}
-    for name, objective in (("shakespeare-lm", LANGUAGE_MODELING), ("cldr-en-de", TRANSLATION)):
-        arguments = ["--config", name, *common, *(FAST[name] if fast else [])]
-        print(f"\n== {name}: accelerate launch -m {objective.script} {shlex.join(arguments)}", flush=True)
-        models[name] = run_training(objective, arguments)
+    for name in FAST:
+        recipe = read_recipe(name, {"output_dir": output_dir, "overwrite": True, **(FAST[name] if fast else {})})
+        command = objective_of(recipe).command(recipe.arguments)
+        print(f"\n== {name}: {command}", flush=True)
+        with one_line_endings(command):
+            models[name] = train(recipe).model_folder
+        print(f"model: {models[name]}")
 
     print("\n== loading both models in a process that cannot import paperformer", flush=True)
     samples = _read_test_sources(models["cldr-en-de"])

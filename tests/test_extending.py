@@ -114,9 +114,8 @@ REVERSAL = replace(
     TRANSLATION,
     name="reversal",
     summary="Train a model to read from the end",
-    hub_task="text2text-generation",
+    hub_task="summarization",
     data=ReversalData,
-    own_field="data.reversed_side",
     make_task=reversal_task,
     card=replace(TRANSLATION.card, title="Reversal"),
 )
@@ -265,7 +264,7 @@ def test_a_reader_from_outside_reads_by_its_ending(report: dict[str, Any]) -> No
 
 def test_an_objective_from_outside_trains_and_tells(report: dict[str, Any]) -> None:
     found = report["objective"]
-    assert found["task of the run"] == found["task of the card"] == "text2text-generation"
+    assert found["task of the run"] == found["task of the card"] == "summarization"
     assert "--data.reversed_side" in found["help"]
     assert found["model"] == "PaperformerForConditionalGeneration"
     assert found["reads from the end"]

@@ -24,8 +24,9 @@ ORDER = [
     {"tokenization.comparison"},
     {"tokenization"},
     {"training.console"},
-    {"training.atomic_files"},
+    {"training.atomic_files", "training.exact_weights"},
     {"training.recipe"},
+    {"training.run_lock"},
     {"training.run_folder"},
     {"training.data.text"},
     {"training.data.built_in"},
@@ -42,7 +43,13 @@ ORDER = [
     {"training.engine"},
     {"training.publishing"},
     {"training.run"},
-    {"training.prepare", "training.train_seq2seq", "training.train_lm"},
+    {
+        "training.prepare",
+        "training.train_seq2seq",
+        "training.train_lm",
+        "training.train_encoder",
+        "training.train_denoising",
+    },
     {"paperformer"},
 ]
 """The rooms, lower ones first: each imports from those before it only. A module in the root of training or of

@@ -14,18 +14,21 @@ import torch
 from accelerate.commands.launch import launch_command_parser
 
 from paperformer.cli import main
+from paperformer.configuration.configuration_encoder import PaperformerEncoderConfig
 from paperformer.configuration.configuration_lm import PaperformerLMConfig
 from paperformer.configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from paperformer.training.engine.checkpoints import snapshot as checkpoints
 from paperformer.training.engine.guard import Verdict
 from paperformer.training.evaluation.metrics import LOSS, Score
-from paperformer.training.recipe.data import ParallelData, TextData
+from paperformer.training.recipe.data import CorruptedTextData, MaskedTextData, ParallelData, TextData
 from paperformer.training.recipe.optimization import Optimization
-from paperformer.training.recipe.parsing import parse_recipe, recipe_parser
+from paperformer.training.recipe.parsing import recipe_parser
 from paperformer.training.recipe.run import RunOptions
 from paperformer.training.reporting import recorder
 from paperformer.training.reporting.progress_state import ProgressState
 from paperformer.training.run_folder import RunFolder
+from paperformer.training.tasks import objective
+from paperformer.training.tasks.registry import OBJECTIVES
 
 FOLDER = Path(__file__).parents[1] / "docs"
 GUIDE = (FOLDER / "training.md").read_text("utf-8")
@@ -33,6 +36,8 @@ SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", GUIDE, flags=re.MULTI
 FAMILIES: dict[str, tuple[Any, Any]] = {
     "lm": (PaperformerLMConfig, TextData),
     "seq2seq": (PaperformerSeq2SeqConfig, ParallelData),
+    "encoder": (PaperformerEncoderConfig, MaskedTextData),
+    "denoising": (PaperformerSeq2SeqConfig, CorruptedTextData),
 }
 RUN_OPTIONS = {field.name for field in fields(RunOptions)}
 
@@ -47,7 +52,7 @@ def first_cells(section: str) -> list[str]:
 
 
 def test_every_option_that_is_named_exists() -> None:
-    known = recipe_parser(*FAMILIES["lm"]).fields.keys() | recipe_parser(*FAMILIES["seq2seq"]).fields.keys()
+    known = {name for family in FAMILIES.values() for name in recipe_parser(*family).fields}
     sections = {name.partition(".")[0] for name in known if "." in name}
     words = [word for span in re.findall(r"`([^`\n]+)`", GUIDE) for word in span.split() if ".safetensors" not in word]
     named = {word for word in words if word.partition(".")[0] in sections and "." in word}
@@ -75,7 +80,15 @@ def test_tables_have_every_choice(option: str, column: str) -> None:
 
 
 @pytest.mark.parametrize("command", commands())
-def test_commands_parse(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_parse(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.tsv").write_text("A dog.\tHundur.\n", "utf-8")
+    Path("my.txt").write_text("A dog.\n", "utf-8")
+    Path("runs/my-en-is").mkdir(parents=True)
+    Path("runs/my-en-is/recipe.yaml").write_text("name: my-en-is\ndata: {source_language: en, target_language: is}\n")
+    monkeypatch.setattr(objective, "defaults_of_base", lambda given, family: {})  # no such model is here
     program, *arguments = shlex.split(command)
     if program == "accelerate":
         assert arguments.pop(0) == "launch"
@@ -95,8 +108,7 @@ def test_commands_parse(command: str, capsys: pytest.CaptureFixture[str]) -> Non
         assert [word for word in arguments if word.startswith("--") and word not in shown] == []
         assert shown.startswith("usage: paperformer " + arguments[0])
         return
-    given = [] if "--name" in arguments else ["--name", "any"]
-    parse_recipe([*arguments, *given], *FAMILIES[family])
+    assert OBJECTIVES[family].read_recipe(arguments).run.name
 
 
 def test_every_configuration_file_is_named() -> None:

@@ -48,6 +48,8 @@ def use_objective(folder: Path) -> dict[str, Any]:
     options = TINY | {
         "output_dir": folder / "runs",
         "data.dataset": folder,
+        "data.source_language": "en",
+        "data.target_language": "de",
         "data.max_length": 40,
         "model.encoder_layers": 1,
         "model.decoder_layers": 1,

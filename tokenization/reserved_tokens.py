@@ -3,8 +3,9 @@
 Their ids depend on no text: `<pad>` 0, `<s>` 1, `</s>` 2, `<unk>` 3, then `<mask>` and `<extra_id_0>`, `<extra_id_1>`,
 ... if asked for, then the user's symbols in the order given.
 
-A special token is never found in a text, however the text is spelled: only programs place it. A user symbol, such as
-the language tag `<2de>`, is found wherever its characters stand, and is never split.
+A special token is never found in a text, however the text is spelled: only programs place it; unless a tokenizer is to
+find them, because people write `<mask>` where a model is to fill something in. A user symbol, such as the language tag
+`<2de>`, is found wherever its characters stand, and is never split.
 """
 
 import unicodedata
@@ -73,13 +74,21 @@ class ReservedTokens:
         symbols = f", {len(self.user_symbols)} user symbols" if self.user_symbols else ""
         return f"{len(self.special)} special tokens{symbols}"
 
-    def add_to(self, tokenizer: Tokenizer) -> None:
+    def add_to(self, tokenizer: Tokenizer, *, words_begin_with_space: bool) -> None:
         """Tell the tokenizer which of its tokens are special, and which are user symbols.
+
+        Args:
+            words_begin_with_space: Whether a token of the vocabulary holds the space before a word; a placeholder, in
+                the place of such tokens, then takes that space too.
 
         Raises:
             ValueError: The tokenizer's decoder would read a user symbol as something else.
         """
-        tokenizer.add_special_tokens(self.special)
+        placeholders = [
+            AddedToken(token, special=True, normalized=False, lstrip=words_begin_with_space)
+            for token in self.special[len(SPECIAL_TOKENS) :]
+        ]
+        tokenizer.add_special_tokens([*SPECIAL_TOKENS, *placeholders])
         tokenizer.add_tokens([AddedToken(symbol, special=False, normalized=False) for symbol in self.user_symbols])
         for symbol in self.user_symbols:
             if symbol not in tokenizer.decoder.decode(["x", symbol, "x"]):

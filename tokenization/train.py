@@ -36,6 +36,7 @@ def train_tokenizer(
     user_symbols: Sequence[str] = (),
     mask_token: bool = False,
     sentinels: int = 0,
+    find_special_tokens: bool = False,
     model_max_length: int | None = None,
     length: int | None = None,
     show_progress: bool = True,
@@ -61,15 +62,14 @@ def train_tokenizer(
             limit for its longer tokens.
         normalization: Unicode normalisation form of all texts, in training and in use.
         user_symbols: Strings that are one token wherever they stand in a text, such as the language tag `<2de>`. What
-            stands before and behind one is encoded like a text of its own, with its own prefix space, so write
-            "<2de>Hello" without a space between.
-        mask_token: Whether there is a special token `<mask>`, for masked language modelling.
-        sentinels: How many special tokens `<extra_id_0>`, `<extra_id_1>`, ... there are, for span corruption
-            (Raffel et al., 2020, arXiv 1910.10683).
+            stands around one is encoded like a text of its own, with a prefix space: write "<2de>Hello" in one.
+        mask_token: Whether there is a special token `<mask>`, for masked language modelling (Devlin et al., 2019).
+        sentinels: How many special tokens `<extra_id_0>`, ... there are, for span corruption (Raffel et al., 2020).
+        find_special_tokens: Whether a special token in a text is found, instead of being read as its characters: for
+            users who write `<mask>` or `<extra_id_0>`, which take the space before them, as BERT's and T5's do.
         model_max_length: Longest input of the model in tokens; `truncation=True` cuts there. Default: unlimited.
         length: Number of texts, for the progress bar, where `texts` has no `len()`.
-        show_progress: Whether to show progress on standard error: bars in a terminal, in a log file a line twice a
-            minute while the texts are read.
+        show_progress: Whether to show progress on standard error: bars in a terminal, in a log file lines.
 
     Returns:
         A fast tokenizer; `save_pretrained` writes a folder that `AutoTokenizer` loads without custom code.
@@ -95,7 +95,14 @@ def train_tokenizer(
         show_progress=show_progress,
     )
     tokenizer = _train(texts, algorithm, options, prefix_space)
-    return _wrap_for_transformers(tokenizer, options.reserved, append_eos=append_eos, model_max_length=model_max_length)
+    options.reserved.add_to(tokenizer, words_begin_with_space=ALGORITHMS[algorithm].has_prefix_space)
+    return _wrap_for_transformers(
+        tokenizer,
+        options.reserved,
+        append_eos=append_eos,
+        model_max_length=model_max_length,
+        split_special_tokens=not find_special_tokens,
+    )
 
 
 def smallest_vocab_size(algorithm: AlgorithmName, user_symbols: Sequence[str] = ()) -> int:
@@ -144,9 +151,13 @@ def _train(
 
 
 def _wrap_for_transformers(
-    tokenizer: Tokenizer, reserved: ReservedTokens, *, append_eos: bool, model_max_length: int | None
+    tokenizer: Tokenizer,
+    reserved: ReservedTokens,
+    *,
+    append_eos: bool,
+    model_max_length: int | None,
+    split_special_tokens: bool,
 ) -> PreTrainedTokenizerFast:
-    reserved.add_to(tokenizer)
     if append_eos:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"$A {EOS_TOKEN}",
@@ -166,7 +177,7 @@ def _wrap_for_transformers(
         eos_token=EOS_TOKEN,
         unk_token=UNK_TOKEN,
         padding_side="right" if append_eos else "left",
-        split_special_tokens=True,
+        split_special_tokens=split_special_tokens,
         clean_up_tokenization_spaces=False,  # a saved True asks the loader to join "a ." into "a."
         **{name: value for name, value in given.items() if value is not None},
     )

@@ -3,7 +3,9 @@
 What is made is cached: the run itself, or several runs whose models differ, then begin at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from textwrap import shorten
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 from .console.input_error import one_line_errors
 from .data.cleaning.report import report_table
 from .data.corpus import Corpus, TextStream
+from .data.splits import SplitFacts
+from .data.tokenizers import Tokenizers
 from .recipe.recipe import Recipe
 from .run import make_quiet, make_tokenizers
 from .tasks.objective import Objective
@@ -19,31 +23,56 @@ ROWS_SHOWN = 2
 CHARACTERS_SHOWN = 100
 
 
-def prepare(objective: Objective, recipe: Recipe[Any]) -> Iterator[str]:
-    """Prepares a recipe's data, and yields lines for people as it goes.
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What a run of a recipe will read."""
+
+    splits: list[SplitFacts]
+    """Examples and tokens of the training, validation and test text."""
+
+    report: dict[str, Any]
+    """By split: where its text came from, what was left out and why, as in a run's data.json; none of a stream."""
+
+    tokenizers: Tokenizers
+    """Of the source and of the target: the same one twice, but for separate vocabularies."""
+
+    batches: str
+    """What an epoch is made of, in words."""
+
+
+def prepare(objective: Objective, recipe: Recipe[Any], tell: Callable[[str], object]) -> Prepared:
+    """Prepares a recipe's data.
+
+    Args:
+        objective: what the recipe is for.
+        recipe: whose data.
+        tell: called with lines for people as it goes.
 
     Raises:
         InputError: as the run itself would.
     """
     splits = objective.open_splits(recipe)
     for name in ("train", "validation", "test"):
-        yield from _corpus_lines(f"data.{name}", getattr(splits, name))
+        for line in _corpus_lines(f"data.{name}", getattr(splits, name)):
+            tell(line)
     tokenizers = make_tokenizers(objective, recipe, splits)
     sizes = " and ".join(f"{len(tokenizer):,}" for tokenizer in dict.fromkeys(tokenizers))
-    yield f"tokenizer: {sizes} entries"
+    tell(f"tokenizer: {sizes} entries")
     task = objective.make_task(recipe, splits, tokenizers)
-    for split in (task.batches.facts(), *task.scoring.facts()):
+    facts = [task.batches.facts(), *task.scoring.facts()]
+    for split in facts:
         if split.tokens is not None:
-            yield f"{split.name}: {split.examples:,} examples, {split.tokens:,} tokens"
-    yield task.batches.describe()
+            tell(f"{split.name}: {split.examples:,} examples, {split.tokens:,} tokens")
+    batches = task.batches.describe()
+    tell(batches)
+    return Prepared(splits=facts, report=splits.report(), tokenizers=tokenizers, batches=batches)
 
 
 def main(objective: Objective, arguments: list[str]) -> None:
     """Runs `paperformer prepare`: bad input ends in one line and exit code 2."""
     make_quiet()
     with one_line_errors():
-        for line in prepare(objective, objective.read_recipe(arguments)):
-            print(line, flush=True)
+        prepare(objective, objective.read_recipe(arguments), partial(print, flush=True))
 
 
 def _corpus_lines(field: str, corpus: Corpus | TextStream) -> Iterator[str]:

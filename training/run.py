@@ -2,21 +2,25 @@
 
 import json
 import logging
+import os
 import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import datasets
+import psutil
 import torch
 import transformers
 import yaml
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import InitProcessGroupKwargs
 from huggingface_hub.errors import HfHubHTTPError
 
@@ -40,16 +44,20 @@ from .recipe.recipe import Recipe
 from .reporting.card import ModelCardFacts, write_card
 from .reporting.report import write_report
 from .reporting.trackers import check_trackers, start_trackers
-from .run_folder import RunFolder
+from .run_folder import NothingSaved, RunFolder
+from .tasks.base_model import base_tokenizers, find_base
 from .tasks.objective import Objective
 from .tasks.protocols import Task
 
 
 def make_tokenizers(objective: Objective, recipe: Recipe[Any], splits: Splits) -> Tokenizers:
     """The tokenizers that a recipe asks for: given ones, or trained on the training text."""
+    needs = objective.tokenizer_needs(recipe)
+    if recipe.run.init_from is not None:
+        return base_tokenizers(recipe, needs, objective.family)
     if recipe.tokenizer.path is not None:
-        return given_tokenizers(recipe.tokenizer, append_eos=splits.train.is_parallel)
-    return trained_tokenizers(recipe, splits.train, cache_folder(recipe), max_length=objective.max_length(recipe))
+        return given_tokenizers(recipe.tokenizer, needs)
+    return trained_tokenizers(recipe, splits.train, cache_folder(recipe), needs)
 
 
 def run(objective: Objective, recipe: Recipe[Any], command: str) -> Path:
@@ -66,13 +74,24 @@ def run(objective: Objective, recipe: Recipe[Any], command: str) -> Path:
         InputError: if something that the user gave cannot be used.
         TrainingDivergedError: if the loss exploded.
         TrainingStopped: if the run was interrupted; its state is saved.
+        NothingSaved: if it was interrupted before there was anything to save, and was to replace another run.
     """
     check_trackers(recipe.run.trackers)
     # Others wait while the first process reads the data, or validates.
     patience = InitProcessGroupKwargs(timeout=timedelta(hours=6))
+    # In a notebook a Trainer of transformers may have left a state with another precision, which would be refused.
+    AcceleratorState._reset_state()
     accelerator = Accelerator(mixed_precision="no", kwargs_handlers=[patience])
     _check_device(recipe.optimization, accelerator.device)
     folder = RunFolder(recipe.run)
+    with folder.taken() if accelerator.is_main_process else nullcontext():
+        return _carry_out(objective, recipe, command, folder, accelerator)
+
+
+def _carry_out(
+    objective: Objective, recipe: Recipe[Any], command: str, folder: RunFolder, accelerator: Accelerator
+) -> Path:
+    """The run itself, in a folder that no other process writes."""
     with accelerator.main_process_first():
         if accelerator.is_main_process:
             changes = folder.check(recipe)
@@ -86,6 +105,8 @@ def run(objective: Objective, recipe: Recipe[Any], command: str) -> Path:
             for change in changes:
                 say(f"{change.field} was {change.before} when the run was begun, and is {change.now} from here on")
             folder.create(recipe.yaml)
+            if recipe.run.init_from is not None and not folder.base_path.is_file():
+                replace_file(folder.base_path, json.dumps(find_base(recipe.run.init_from).record(), indent=2) + "\n")
             if not folder.tokenizer_path.is_dir():
                 replace_folder(folder.tokenizer_path, tokenizers.save)
             replace_file(folder.data_path, json.dumps(splits.report(), indent=2, ensure_ascii=False) + "\n")
@@ -98,8 +119,7 @@ def run(objective: Objective, recipe: Recipe[Any], command: str) -> Path:
         start_trackers(accelerator, recipe.run.trackers, folder.path, recipe.run.name, options, step=done)
     try:
         fitted = fit(task, recipe, folder, accelerator)
-        if accelerator.is_main_process:
-            _finish(objective, recipe, folder, task, fitted, tokenizers, command)
+        _finish(objective, recipe, folder, task, fitted, tokenizers, command)
         accelerator.wait_for_everyone()
     finally:
         accelerator.end_training()
@@ -122,13 +142,30 @@ def main(objective: Objective, arguments: list[str] | None = None) -> Path:
     """
     if arguments is None:
         arguments = sys.argv[1:]
-    command = f"accelerate launch -m {objective.script} {shlex.join(arguments)}"
+    command = objective.command(arguments)
     make_quiet()
+    with one_line_endings(_typed(objective) or command):
+        model_path = run(objective, objective.read_recipe(arguments), command)
+    if is_first_process():
+        print(f"model: {model_path}")
+    return model_path
+
+
+@contextmanager
+def one_line_endings(command: str) -> Iterator[None]:
+    """Ends the program with a line and an exit code where training in this context ends other than well.
+
+    Args:
+        command: how to begin it again, or to go on with it.
+    """
     with one_line_errors():
         try:
-            model_path = run(objective, objective.read_recipe(arguments), command)
+            yield
         except TrainingStopped as stopped:
             say(f"{stopped}; go on with: {_resuming(command)}")
+            sys.exit(130)
+        except NothingSaved:
+            say(f"interrupted before anything was saved; begin again with: {command}")
             sys.exit(130)
         except KeyboardInterrupt:
             say(f"interrupted; go on from the last checkpoint, if there is one yet, with: {_resuming(command)}")
@@ -136,9 +173,19 @@ def main(objective: Objective, arguments: list[str] | None = None) -> Path:
         except TrainingDivergedError as error:
             say(f"error: {error}")
             sys.exit(1)
-    if is_first_process():
-        print(f"model: {model_path}")
-    return model_path
+
+
+def _typed(objective: Objective) -> str | None:
+    """The command that started this process, as far as it shows: `paperformer train`, or a launcher and its options."""
+    if Path(sys.argv[0]).stem == "paperformer" and sys.argv[1:3] == ["train", objective.name]:
+        return shlex.join(["paperformer", *sys.argv[1:]])
+    try:
+        started_by = psutil.Process(os.getppid()).cmdline()
+    except psutil.Error:
+        return None
+    if "launch" in started_by and objective.script in started_by:
+        return shlex.join(["accelerate", *started_by[started_by.index("launch") :]])
+    return None
 
 
 def _resuming(command: str) -> str:
@@ -175,15 +222,18 @@ def _finish(
     tokenizers: Tokenizers,
     command: str,
 ) -> None:
-    """Scores the model on validation and test, and writes the model folder and its card."""
+    """Scores the model on validation and test; the first process writes the model folder and its card."""
     entries: dict[str, dict[str, Any]] = {}
     outputs: Sequence[str] = []
     for split in ("validation", "test"):
         started = time.perf_counter()
-        evaluation = task.scoring.evaluate(fitted.model, split)
+        if (evaluation := fitted.evaluate(split)) is None:
+            return
         entries[split] = entry_of(objective.hub_task, split, evaluation, time.perf_counter() - started)
         outputs = evaluation.outputs
         say(f"{split}: {', '.join(f'{score.metric.entry} {score.value:.3f}' for score in evaluation.scores)}")
+    if not is_first_process():
+        return
     scores = json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
     samples = task.scoring.samples(outputs)
 
@@ -226,8 +276,9 @@ def _facts(
         hub_datasets=[source.hub for source in sources if source.hub],
         splits=[task.batches.facts(), *task.scoring.facts()],
         left_out=_left_out(folder),
-        languages=[data[key] for key in ("source_language", "target_language", "language") if key in data],
+        languages=[data[key] for key in ("source_language", "target_language", "language") if data.get(key)],
         license=recipe.run.license,
+        base=json.loads(folder.base_path.read_text("utf-8")) if folder.base_path.is_file() else None,
         config=fitted.model.config.to_dict(),
         parameters=fitted.model.num_parameters(),
         recipe=recipe.yaml,
@@ -236,7 +287,11 @@ def _facts(
         hardware=", then ".join(dict.fromkeys(record["hardware"] for record in metrics if "hardware" in record)),
         minutes=fitted.progress.seconds / 60,
         versions={name: version(name) for name in ("paperformer", "torch", "transformers", "tokenizers", "sacrebleu")},
-        validation_curve=[(r["step"], r["validation"]["loss"]) for r in metrics if "validation" in r],
+        validation_curve=[
+            (record["step"], record["validation"]["loss"])
+            for record in metrics
+            if record.get("validation", {}).get("loss") is not None  # as it is where it was not finite
+        ],
         evaluation=evaluation,
         samples=samples,
     )

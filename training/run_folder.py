@@ -2,27 +2,47 @@
 
     OUTPUT_DIR/NAME/recipe.yaml        every option of the run
                     data.json          the sources of the text, what was left out of it and why
+                    base.json          of a model that was trained further: its name and the hash of its weights
                     tokenizer/         the trained tokenizer
                     config.json        the model's configuration, and generation_config.json
-                    metrics.jsonl      one JSON object a line: training and validation figures by step
+                    metrics.jsonl      one JSON object a line: training and validation figures by step; what is not
+                                       a finite number is null
                     samples.jsonl      the same: sample outputs at each validation
                     checkpoints/       step-N/: everything needed to go on from step N
                     evaluation/        scores, and the test set's outputs
                     model/             the finished model, ready for the Hub
 
 Folders are written under a temporary name and then renamed, so that a folder of the final name is always complete.
+
+Replacing a run (`--overwrite`): the run that is there goes only when the new one has been validated once. Until then it
+is beside it, moved and otherwise untouched.
+
+    OUTPUT_DIR/.NAME.replaced/     the old run, while the new one has not been validated
+               .NAME.begun/        a new run that was interrupted before, while the old one is in its place again
+               .NAME.lock, .NAME.holder    which process writes the run (`run_lock`)
+
+If the new run fails or is interrupted before its first validation, the old one takes its place again. The new one is
+kept in .NAME.begun if it has a checkpoint: it was said to be saved. `--resume` then goes on with that, the newer one,
+and the old one steps aside once more; `--overwrite` begins anew, and only then deletes it. A new run without a
+checkpoint is deleted, since nothing could go on with it. After a killed process, the next start of a run of that name
+does the same before anything else, and says so; where it was to resume a new run of which nothing was saved, it ends
+there instead of going on with the old one.
 """
 
 import json
+import math
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .atomic_files import remove_folder, replace_file, replace_folder, writing
 from .console.input_error import InputError
+from .console.progress import say
 from .recipe.changes import Change, check_changes
+from .run_lock import hold_lock
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -31,20 +51,94 @@ if TYPE_CHECKING:
     from .recipe.run import RunOptions
 
 
+class NothingSaved(KeyboardInterrupt):
+    """An interruption of a run that was to replace another, before there was anything to go on with."""
+
+
 class RunFolder:
-    """One run's folder. Nothing is written before `create`."""
+    """One run's folder. Nothing is written in it before `create`."""
 
     def __init__(self, options: "RunOptions"):
         self.options = options
         self.path = Path(options.output_dir) / options.name
         self.recipe_path = self.path / "recipe.yaml"
         self.data_path = self.path / "data.json"
+        self.base_path = self.path / "base.json"
         self.metrics_path = self.path / "metrics.jsonl"
         self.samples_path = self.path / "samples.jsonl"
         self.checkpoints_path = self.path / "checkpoints"
         self.evaluation_path = self.path / "evaluation"
         self.model_path = self.path / "model"
         self.tokenizer_path = self.path / "tokenizer"
+        self.replaced_path = self.path.with_name(f".{options.name}.replaced")
+        self.begun_path = self.path.with_name(f".{options.name}.begun")
+        self._is_ours = False
+        """Whether what is at `path` was begun by this call, or is kept for `--resume`."""
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """A context in which this process, and no other, writes the run; around all of it, from `check` to the end.
+
+        If it is left by an exception before `settle`, a run that was to be replaced is in its place again.
+
+        Raises:
+            InputError: if another process writes the run; or if it is to be resumed, and was killed with nothing saved
+                while it replaced another.
+            NothingSaved: instead of KeyboardInterrupt, if the run was to replace another and nothing can be resumed.
+        """
+        with hold_lock(self.path):
+            self._recover()
+            try:
+                yield
+            except BaseException as error:
+                self._put_back()
+                if isinstance(error, KeyboardInterrupt) and self.options.overwrite and not self._is_ours:
+                    raise NothingSaved from error
+                raise
+
+    def _recover(self) -> None:
+        """Tidies up after a process that was killed while it replaced a run, and brings up what is to be resumed."""
+        if self.replaced_path.exists():
+            say(f"a process was killed while it replaced the run {self.path}")
+            if self.checkpoints() and any("validation" in record for record in self.metrics()):
+                self.settle()
+            else:
+                self._put_back()
+                if self.options.resume and not self.begun_path.exists():
+                    raise InputError(
+                        f"{self.path} is the run from before --overwrite: of the one to be resumed nothing was saved; "
+                        "give --overwrite to begin it again, or --resume once more to go on with the old one"
+                    )
+        if self.options.resume and self.begun_path.exists():
+            with writing(self.path):
+                if self.path.exists():
+                    self.path.rename(self.replaced_path)
+                self.begun_path.rename(self.path)
+
+    def _put_back(self) -> None:
+        """Lets the old run take its place again, if it has not been replaced for good."""
+        if not self.replaced_path.exists():
+            return
+        if self.checkpoints():
+            self._discard(self.begun_path)
+            self.path.rename(self.begun_path)
+        else:
+            self._discard(self.path)
+        self.replaced_path.rename(self.path)
+        self._is_ours = self.begun_path.exists()
+        fate = "is kept, and --resume goes on with it" if self._is_ours else "had saved nothing, and is gone"
+        say(f"{self.path} is again the run that was to be replaced; the new one {fate}")
+
+    def settle(self) -> None:
+        """Deletes the run that this one replaces, now that this one has been validated."""
+        self._discard(self.replaced_path)
+
+    def _discard(self, folder: Path) -> None:
+        """Deletes a folder, which is never seen half deleted under its own name."""
+        temporary = self.path.with_name(f".{self.path.name}.partial")
+        shutil.rmtree(temporary, ignore_errors=True)
+        if folder.exists():
+            remove_folder(folder, temporary_name=temporary)
 
     def check(self, recipe: "Recipe[Any]") -> list[Change]:
         """Checks, changing nothing, that a run of this recipe can be written here.
@@ -80,14 +174,20 @@ class RunFolder:
                 folder.rmdir()
 
     def create(self, recipe_yaml: str) -> None:
-        """Makes the folder and writes the recipe; an existing run is taken up or deleted, as the options say.
+        """Makes the folder and writes the recipe; an existing run is taken up or moved aside, as the options say.
 
         Raises:
             InputError: if it cannot be written.
         """
         with writing(self.path):
+            if not self.options.resume:
+                self._discard(self.begun_path)
             if self.options.overwrite and self.path.exists():
-                shutil.rmtree(self.path)
+                if self.replaced_path.exists():  # a run that was never validated is not worth keeping beside it
+                    self._discard(self.path)
+                else:
+                    self.path.rename(self.replaced_path)
+            self._is_ours = True
             self.path.mkdir(parents=True, exist_ok=True)
             for leftover in (*self.path.glob("*.partial"), *self.checkpoints_path.glob("*.partial")):
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
@@ -142,7 +242,7 @@ class RunFolder:
         """Writes the model's configuration, with which a checkpoint can be loaded by itself."""
         with writing(self.path):
             model.config.save_pretrained(self.path)
-            if model.generation_config is not None:
+            if model.can_generate():
                 model.generation_config.save_pretrained(self.path)
 
 
@@ -152,7 +252,16 @@ def _append(path: Path, record: dict[str, Any]) -> None:
 
 
 def _line(record: dict[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    return json.dumps(nulled(record), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def nulled(value: Any) -> Any:
+    """The same for JSON, which has no numbers that are not finite: they become null, wherever they are in it."""
+    if isinstance(value, Mapping):
+        return {name: nulled(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [nulled(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _records(path: Path) -> list[dict[str, Any]]:

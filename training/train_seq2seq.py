@@ -1,7 +1,10 @@
 """Train a translation model: accelerate launch -m paperformer.training.train_seq2seq --config RECIPE [overrides]."""
 
-from .run import main
-from .tasks.translation import TRANSLATION
+from .console.input_error import one_line_errors
 
 if __name__ == "__main__":
-    main(TRANSLATION)
+    with one_line_errors():  # around the imports as well, which take seconds
+        from .run import main
+        from .tasks.translation import TRANSLATION
+
+        main(TRANSLATION)

@@ -4,14 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from shutil import copy
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..training.console.input_error import InputError
-from .loading import load_model, prepare_to_load
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedModel
+from .loading import load_config, load_model
 
 MAY_DIFFER = {
     "dropout",
@@ -65,8 +61,7 @@ def average(models: list[str], *, output: str, last: int | None = None, best: in
             if (first.config / name).is_file():
                 copy(first.config / name, bare)
         save_file(mean, Path(bare) / "model.safetensors", metadata={"format": "pt"})
-        model = load_model(bare, device_map="cpu", ignore_mismatched_sizes=True)
-        _check_fit(model, mean, first)
+        model = load_model(bare, called=str(first.file), device_map="cpu")
         tokenizers = load_tokenizers(first.tokenizer)
 
         def write(folder: Path) -> None:
@@ -76,21 +71,6 @@ def average(models: list[str], *, output: str, last: int | None = None, best: in
         replace_folder(Path(output), write)
     print(f"mean of {', '.join(str(part.file) for part in weights)}")
     print(output)
-
-
-def _check_fit(model: "PreTrainedModel", weights: "dict[str, Tensor]", part: Weights) -> None:
-    """Checks that a model has all of the weights, and none besides them; tied ones have several names.
-
-    Raises:
-        InputError: naming one that is missing on either side, or has another shape.
-    """
-    own = model.state_dict()
-    given = {
-        own[name].data_ptr() for name, tensor in weights.items() if name in own and own[name].shape == tensor.shape
-    }
-    odd = [name for name, tensor in own.items() if tensor.data_ptr() not in given] + sorted(weights.keys() - own.keys())
-    if odd:
-        raise InputError(f"{part.file} does not fit {part.config / 'config.json'}: they differ in {odd[0]}")
 
 
 def _find_weights(paths: Sequence[Path], last: int | None, best: int | None) -> list[Weights]:
@@ -147,11 +127,8 @@ def _check_same_model(weights: Sequence[Weights]) -> None:
     """
     import json
 
-    from transformers import AutoConfig
-
     def meaning(part: Weights) -> dict[str, Any]:
-        prepare_to_load(str(part.config))
-        config = AutoConfig.from_pretrained(part.config).to_dict()
+        config = load_config(str(part.config)).to_dict()
         kept = {name: value for name, value in config.items() if name not in MAY_DIFFER}
         return kept | {"the tokenizer": json.loads((part.tokenizer / "tokenizer.json").read_text("utf-8"))}
 

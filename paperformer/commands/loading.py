@@ -8,44 +8,89 @@ from typing import TYPE_CHECKING, Any
 from ..training.console.input_error import InputError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 
-def load(model: str, task: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+def load(
+    model: str, task: str, *, trust_remote_code: bool = False
+) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     """A model for a task and its tokenizer, on the GPU if there is one.
 
     Raises:
-        InputError: if they cannot be loaded, or if the model is for another task.
+        InputError: as `load_model` does.
     """
-    return load_model(model, task), load_tokenizer(model)
+    loaded = load_model(model, task, trust_remote_code=trust_remote_code)
+    return loaded, load_tokenizer(model, trust_remote_code=trust_remote_code)
 
 
-def load_model(model: str, task: str | None = None, **options: Any) -> "PreTrainedModel":
-    """A model for a task, or of any family; on the GPU if there is one. Options are those of `from_pretrained`.
+def load_model(
+    model: str,
+    task: str | None = None,
+    *,
+    called: str | None = None,
+    trust_remote_code: bool = False,
+    **options: Any,
+) -> "PreTrainedModel":
+    """A model for a task, or of any family; on the GPU if there is one.
+
+    Args:
+        model: a folder, or a name on the Hub.
+        task: what it has to be for.
+        called: what errors call its weights, if not `model`.
+        trust_remote_code: whether code that lies beside the weights may be run. Nobody is asked. Our own families never
+            need it: the installed code computes them.
+        options: those of `from_pretrained`.
 
     Raises:
-        InputError: if it cannot be loaded, or is for another task.
+        InputError: if it cannot be loaded, is for another task, or has not exactly the weights of its configuration.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
-    prepare_to_load(model)
+    from ..training.exact_weights import load_exactly
+
+    config = load_config(model, trust_remote_code=trust_remote_code)
     with _loading(model, f"{task} model" if task else "model"):
-        config = AutoConfig.from_pretrained(model)
         auto_classes = {
             "translation": AutoModelForSeq2SeqLM,
             "text-generation": AutoModelForCausalLM,
             "fill-mask": AutoModelForMaskedLM,
         }
-        is_masked = any(name.endswith("ForMaskedLM") for name in config.architectures or [])
-        own_task = "translation" if config.is_encoder_decoder else "fill-mask" if is_masked else "text-generation"
-        if task not in (None, own_task):
-            raise InputError(f"{model} holds a {config.model_type}; this command needs a {task} model")
+        own_task = check_task(config, task, model)
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        return auto_classes[own_task].from_pretrained(model, **{"device_map": device} | options).eval()
+        options = {"device_map": device, "trust_remote_code": trust_remote_code, **options}
+        loaded, _ = load_exactly(auto_classes[own_task].from_pretrained, model, called=called, **options)
+        return loaded.eval()
 
 
-def load_tokenizer(model: str) -> "PreTrainedTokenizerBase":
+def check_task(config: "PreTrainedConfig", task: str | None, model: str) -> str:
+    """What a model is for.
+
+    Raises:
+        InputError: if that is not the task that is given.
+    """
+    is_masked = any(name.endswith("ForMaskedLM") for name in config.architectures or [])
+    own_task = "translation" if config.is_encoder_decoder else "fill-mask" if is_masked else "text-generation"
+    if task not in (None, own_task):
+        raise InputError(f"{model} holds a {config.model_type}; this command needs a {task} model")
+    return own_task
+
+
+def load_config(model: str, *, trust_remote_code: bool = False) -> "PreTrainedConfig":
+    """The configuration of a model.
+
+    Raises:
+        InputError: if it cannot be loaded.
+    """
+    from transformers import AutoConfig
+
+    prepare_to_load(model)
+    with _loading(model, "model"):
+        config: PreTrainedConfig = AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code)
+    return config
+
+
+def load_tokenizer(model: str, *, trust_remote_code: bool = False) -> "PreTrainedTokenizerBase":
     """The tokenizer of a model that has been loaded.
 
     Raises:
@@ -54,7 +99,7 @@ def load_tokenizer(model: str) -> "PreTrainedTokenizerBase":
     from transformers import AutoTokenizer
 
     with _loading(model, "tokenizer"):
-        return AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
 
 
 def load_target_tokenizer(model: "PreTrainedModel") -> "PreTrainedTokenizerBase | None":
@@ -127,6 +172,7 @@ def _check_place(name: str, what: str) -> None:
 @contextmanager
 def _loading(name: str, kind: str) -> Iterator[None]:
     """Says in one line why something cannot be loaded."""
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
     try:
@@ -135,8 +181,14 @@ def _loading(name: str, kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         # The tokenizers library knows no type of its own: it raises Exception itself.
-        if type(error) is not Exception and not isinstance(error, OSError | ValueError | KeyError | SafetensorError):
+        known = OSError | ValueError | KeyError | SafetensorError | StrictDataclassError
+        if type(error) is not Exception and not isinstance(error, known):
             raise
+        if "trust_remote_code" in str(error):
+            raise InputError(
+                f"{name} is no {kind} that can be loaded without running the Python files that it brings along; "
+                "read them, and where a command has --trust_remote_code, give that if you trust them"
+            ) from error
         missing = "it lacks " if isinstance(error, KeyError) else ""
         reason = missing + str(error).strip().splitlines()[0]
         raise InputError(f"{name} is no {kind} that can be loaded: {reason}") from error

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
 from ..training.console.input_error import InputError
-from .loading import prepare_to_load
+from .loading import load_config
 
 Foreign = Literal["marian", "gpt2", "llama", "bert"]
 Direction = TypedDict("Direction", {"to": Foreign, "from": Foreign}, total=False)  # a parameter cannot be named `from`
@@ -27,7 +27,7 @@ def convert(model: str, output: str, **direction: Unpack[Direction]) -> None:
 
     if len(direction) != 1:
         raise InputError("give either --to ARCHITECTURE or --from ARCHITECTURE, one of " + ", ".join(ARCHITECTURES))
-    prepare_to_load(model)
+    load_config(model)  # which says in a line why it cannot be
     architecture = ARCHITECTURES[direction["from"] if "from" in direction else direction["to"]]
     report = convert_folder(model, Path(output), architecture, to_ours="from" in direction)
     print(f"{report.parameters:,} parameters, {str(report.dtype).removeprefix('torch.')}")

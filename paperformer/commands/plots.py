@@ -17,6 +17,7 @@ def plot_attention(
     head: int | Literal["all"] = "all",
     scale: Literal["one", "max"] = "one",
     output: str = "attention.svg",
+    trust_remote_code: bool = False,
 ) -> None:
     """Draw what each token of a text attends to: a heat map for each layer and head, rows are queries, columns keys.
 
@@ -31,13 +32,16 @@ def plot_attention(
         scale: The darkest colour: a weight of one, the same in every figure, or the max of this figure, which shows
             more of long texts.
         output: File to write, .svg or .png.
+        trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     from ..plots.attention_maps import collect_attention, draw_attention
     from ..plots.figure_file import check_figure_path, save_figure
 
     path = check_figure_path(output)
-    loaded = load_model(model, attn_implementation="eager")  # the one implementation that shows its weights
-    maps = collect_attention(loaded, load_tokenizer(model), text, target, load_target_tokenizer(loaded))
+    # The one implementation that shows its weights.
+    loaded = load_model(model, trust_remote_code=trust_remote_code, attn_implementation="eager")
+    tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code)
+    maps = collect_attention(loaded, tokenizer, text, target, load_target_tokenizer(loaded))
     chosen = part or ("cross" if "cross" in maps else "self")
     if chosen not in maps:
         raise InputError(f"--part is {chosen}; a {loaded.config.model_type} has {', '.join(maps)}")

@@ -30,13 +30,13 @@ def runs(names: tuple[str, ...], output_dir: str = "runs", json: bool = False, r
         json: Print JSON instead of a table.
         report: Write report.html, with curves and samples, into the folder of each named run.
     """
-    from ..training.reporting.comparison import list_runs
-
     folder = Path(output_dir)
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; give the folder of the runs: --output_dir FOLDER")
     if report and not names:
         raise InputError("--report needs the name of a run, or several")
+    from ..training.reporting.comparison import list_runs  # which takes seconds
+
     found = _named_runs(names, folder) if names else list_runs(folder)
     if report:
         from ..training.reporting.report import write_report
@@ -44,8 +44,10 @@ def runs(names: tuple[str, ...], output_dir: str = "runs", json: bool = False, r
         for run in found:
             print(write_report(run.path))
     elif json:
+        from ..training.run_folder import nulled
+
         records = [
-            _plain(vars(run) | {"test": [score.record() for score in run.test], "state": run.state}) for run in found
+            nulled(vars(run) | {"test": [score.record() for score in run.test], "state": run.state}) for run in found
         ]
         print(json_format.dumps(records, indent=2, ensure_ascii=False, default=str))
     elif not names:
@@ -220,12 +222,3 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return json_format.dumps(value, ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    """The same for JSON, which has no numbers that are not finite: they become null."""
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

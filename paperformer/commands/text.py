@@ -2,13 +2,10 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..api import texts
 from ..training.console.input_error import InputError
-from .loading import load, load_target_tokenizer
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def evaluate(
@@ -18,6 +15,7 @@ def evaluate(
     num_beams: int = 5,
     length_penalty: float = 1.0,
     metrics: list[str] | None = None,
+    trust_remote_code: bool = False,
 ) -> None:
     """Translate a file and score the translations against references: sacreBLEU and chrF with signatures, exact match.
 
@@ -29,22 +27,29 @@ def evaluate(
         length_penalty: Exponent of the length by which a beam's score is divided.
         metrics: More metrics of the evaluate library, by their names on the Hub or the paths of metric scripts.
             Example: '[meteor,ter]'.
+        trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     import json
 
     from ..training.evaluation.evaluation_file import fields_of
     from ..training.evaluation.metrics import score_outputs
 
-    _check_beams(num_beams)
+    texts.check_beams(num_beams)
     sources, references = _read_parallel(Path(source), Path(reference))
     more = {name: _load_metric(name) for name in metrics or []}
-    hypotheses = _translate(model, sources, num_beams, length_penalty)
+    hypotheses = texts.translate(model, sources, num_beams, length_penalty, trust_remote_code=trust_remote_code)
     scores = fields_of(score_outputs(hypotheses, references))
     scores |= {name: metric.compute(predictions=hypotheses, references=references) for name, metric in more.items()}
     print(json.dumps(scores, indent=2, default=float))
 
 
-def translate(model: str, input: str = "-", num_beams: int = 5, length_penalty: float = 1.0) -> None:  # noqa: A002
+def translate(
+    model: str,
+    input: str = "-",  # noqa: A002
+    num_beams: int = 5,
+    length_penalty: float = 1.0,
+    trust_remote_code: bool = False,
+) -> None:
     """Translate text line by line, to standard output.
 
     Args:
@@ -52,22 +57,26 @@ def translate(model: str, input: str = "-", num_beams: int = 5, length_penalty: 
         input: File to translate, one sentence a line; - reads standard input.
         num_beams: Beam size; 1 is greedy and fastest.
         length_penalty: Exponent of the length by which a beam's score is divided.
+        trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     from ..training.data.text.lines import blocks, decode_lines, read_lines
 
-    _check_beams(num_beams)
+    texts.check_beams(num_beams)
     is_piped = input == "-"
     read = decode_lines(blocks(sys.stdin.buffer), "standard input") if is_piped else read_lines(Path(input))
     lines = [line for line in read if line is not None]  # it would be a line left out; here such a line is an error
-    filled = [index for index, line in enumerate(lines) if line.strip()]
-    outputs = _translate(model, [lines[index] for index in filled], num_beams, length_penalty)
-    translated = dict(zip(filled, outputs, strict=True))
-    for index in range(len(lines)):
-        print(translated.get(index, ""))
+    for line in texts.translate(model, lines, num_beams, length_penalty, trust_remote_code=trust_remote_code):
+        print(line)
 
 
 def generate(
-    model: str, prompt: str, max_new_tokens: int = 200, temperature: float = 0.9, top_p: float = 0.95, seed: int = 1
+    model: str,
+    prompt: str,
+    max_new_tokens: int = 200,
+    temperature: float = 0.9,
+    top_p: float = 0.95,
+    seed: int = 1,
+    trust_remote_code: bool = False,
 ) -> None:
     """Continue a text by nucleus sampling, to standard output.
 
@@ -78,38 +87,9 @@ def generate(
         temperature: Divides the logits: below 1 safer, above 1 wilder; 0 takes the likeliest token (greedy).
         top_p: Sample from the smallest set of tokens that has this probability (Holtzman et al. 2019).
         seed: Seed of the sampling.
+        trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
-    import torch
-
-    from ..training.evaluation.decoding import generate as generate_ids
-
-    if max_new_tokens < 1:
-        raise InputError(f"--max_new_tokens is {max_new_tokens}; it must be at least 1")
-    if temperature < 0:
-        raise InputError(f"--temperature is {temperature}; it must be at least 0")
-    if not 0 < top_p <= 1:
-        raise InputError(f"--top_p is {top_p}; it must be greater than 0 and at most 1")
-    loaded, tokenizer = load(model, "text-generation")
-    torch.manual_seed(seed)
-    sampling: dict[str, Any] = {"do_sample": False}
-    if temperature > 0:
-        sampling = {"do_sample": True, "temperature": temperature, "top_p": top_p}
-    # In training every text begins with <s>.
-    ids = [tokenizer.bos_token_id, *tokenizer(prompt, add_special_tokens=False).input_ids]
-    input_ids = torch.tensor([ids], device=loaded.device)
-    output = generate_ids(
-        loaded,
-        input_ids=input_ids,
-        attention_mask=torch.ones_like(input_ids),
-        max_new_tokens=max_new_tokens,
-        **sampling,
-    )
-    print(*tokenizer.batch_decode(output, skip_special_tokens=True))
-
-
-def _check_beams(num_beams: int) -> None:
-    if num_beams < 1:
-        raise InputError(f"--num_beams is {num_beams}; it must be at least 1")
+    print(texts.generate(model, prompt, max_new_tokens, temperature, top_p, seed, trust_remote_code=trust_remote_code))
 
 
 def _read_parallel(source: Path, reference: Path) -> tuple[list[str], list[str]]:
@@ -123,25 +103,6 @@ def _read_parallel(source: Path, reference: Path) -> tuple[list[str], list[str]]
         sources += chunk.column("source").to_pylist()
         references += chunk.column("target").to_pylist()
     return sources, references
-
-
-def _translate(model: str, sources: list[str], num_beams: int, length_penalty: float) -> list[str]:
-    from ..training.evaluation.decoding import translate as translate_texts
-
-    loaded, tokenizer = load(model, "translation")
-    return translate_texts(
-        loaded,
-        tokenizer,
-        sources,
-        target_tokenizer=load_target_tokenizer(loaded),
-        num_beams=num_beams,
-        length_penalty=length_penalty,
-        max_length=_longest_input(tokenizer, loaded),
-    )
-
-
-def _longest_input(tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel") -> int:
-    return min(tokenizer.model_max_length, model.config.max_position_embeddings)
 
 
 def _load_metric(name: str) -> Any:

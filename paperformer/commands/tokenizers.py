@@ -41,7 +41,7 @@ Sentences come back if decoding what was encoded gives exactly the same text. Se
 batches, on this machine; it differs by tens of percent from run to run."""
 
 
-def train(
+def train_on_files(
     files: list[str],
     output: str,
     algorithm: Literal["byte_bpe", "bpe", "unigram", "wordpiece", "characters"] = "byte_bpe",

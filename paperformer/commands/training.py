@@ -25,6 +25,8 @@ def quickstart(fast: bool = False, output_dir: str = "runs/quickstart") -> None:
 TRAINED = {
     "seq2seq": ("an encoder-decoder to translate", "the sentence pairs"),
     "lm": ("a decoder-only language model", "the running text"),
+    "encoder": ("an encoder, by filling in masked tokens", "the running text"),
+    "denoising": ("an encoder-decoder, by restoring dropped spans of text", "the running text"),
 }
 """Name of an objective, as in `training/tasks/registry.py` -> what is trained, and on what: known here as well, because
 the help text does not wait for the models to be imported."""

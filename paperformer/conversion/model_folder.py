@@ -5,7 +5,7 @@ need no change, and there are never more than two copies of a weight.
 """
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from ..configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from ..training.atomic_files import replace_folder
 from ..training.console.input_error import InputError
+from ..training.exact_weights import load_exactly
 from .architecture import Architecture, Side
 from .bert import BERT
 from .gpt2 import GPT2
@@ -165,22 +166,15 @@ def _load(source: str, side: Side) -> tuple[PreTrainedModel, torch.dtype, list[s
         raise InputError(f"{source} holds a {config.model_type}; this conversion needs a {side.name}")
     if getattr(config, "quantization_config", None) is not None:
         raise InputError(f"{source} has a quantization_config; convert the model that is not quantized")
-    load: Callable[..., Any] = side.model.from_pretrained
     with _loading(source, side):
-        model, report = load(source, output_loading_info=True)
+        model, left_out = load_exactly(side.model.from_pretrained, source, optional=side.unused_weights)
         dtype = model.dtype
         if dtype != (wide := torch.promote_types(dtype, torch.float32)):
             # Rounding to half precision would hide an error as large as itself. Loaded again rather than widened: some
             # models keep constants, such as Marian its sinusoids, which would stay rounded.
             del model
-            model = load(source, dtype=wide)
-    missing = sorted(report["missing_keys"] - side.unused_weights)
-    if missing:
-        raise InputError(
-            f"{source} lacks {len(missing)} tensors of {side.model.__name__}, {missing[0]} among them; convert a model "
-            "that was saved with its head"
-        )
-    return model, dtype, sorted(report["unexpected_keys"])
+            model, _ = load_exactly(side.model.from_pretrained, source, optional=side.unused_weights, dtype=wide)
+    return model, dtype, left_out
 
 
 @contextmanager
@@ -188,6 +182,8 @@ def _loading(source: str, side: Side) -> Iterator[None]:
     """Says in one line why a model cannot be loaded."""
     try:
         yield
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         reason = " ".join(str(error).strip().splitlines()[:1])
         raise InputError(f"{source} is no {side.name} that can be loaded: {reason}") from error

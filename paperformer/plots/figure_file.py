@@ -26,7 +26,7 @@ def check_figure_path(output: str) -> Path:
     if path.is_dir():
         raise InputError(f"--output is {output}, which is a folder; it must be a file")
     if importlib.util.find_spec("matplotlib") is None:
-        raise InputError("plots need matplotlib; install it with: pip install 'paperformer[plots]'")
+        raise InputError("plots need matplotlib, paperformer's extra plots; install it with: pip install matplotlib")
     return path
 
 

@@ -71,9 +71,14 @@ def read_gradient_history(run_folder: Path) -> GradientHistory:
     names = dict.fromkeys(name for record in records for name in record[FIELD])
     return GradientHistory(
         list(by_step),
-        [record["gradient_norm"] for record in records],
-        {name: [record[FIELD].get(name, np.nan) for record in records] for name in names},
+        [_norm(record["gradient_norm"]) for record in records],
+        {name: [_norm(record[FIELD].get(name)) for record in records] for name in names},
     )
+
+
+def _norm(value: float | None) -> float:
+    """A norm of metrics.jsonl, where null is one that is not finite."""
+    return np.nan if value is None else value
 
 
 def sort_by_stack(history: GradientHistory) -> list[StackHistory]:

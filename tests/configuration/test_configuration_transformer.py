@@ -201,6 +201,10 @@ def test_the_tensor_parallel_plan_follows_the_options(config_class):
     assert {name.rpartition(".")[2] for name in gated.keys() - plain.keys()} == {"gate_proj"}
     assert set(gated.values()) == {"colwise", "rowwise"}
     assert config_class(position_embedding_type="alibi").base_model_tp_plan is None  # its bias is of all heads together
+    config = config_class()
+    plan = config.base_model_tp_plan
+    config.base_model_tp_plan = {"embed_tokens": "embedding_rowwise"}  # as transformers before 5.21 does
+    assert config.base_model_tp_plan == plan
 
 
 def test_presets(config_class):

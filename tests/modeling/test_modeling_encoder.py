@@ -92,14 +92,6 @@ def test_the_loss_is_torchs_of_the_masked_tokens(make_encoder):
         torch.testing.assert_close(half, output.loss / 2)
 
 
-def test_training_computes_no_logits_unless_asked_to(make_encoder):
-    model, input_ids = make_encoder(), ids(2, 5)
-    assert model.eval()(input_ids, labels=input_ids).logits is not None
-    assert model.train()(input_ids, labels=input_ids).logits is None
-    assert model.train()(input_ids, labels=input_ids, return_logits=True).logits.shape == (2, 5, 50)
-    assert model.train()(input_ids).logits is not None
-
-
 @torch.no_grad()
 def test_hidden_states_and_attentions(make_encoder):
     model, input_ids = make_encoder(attn_implementation="eager"), ids(2, 5)

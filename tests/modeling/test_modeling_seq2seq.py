@@ -182,15 +182,6 @@ def test_accumulated_halves_are_one_whole_batch(make_seq2seq):
     torch.testing.assert_close(sum(halves), whole)
 
 
-def test_training_computes_no_logits_unless_asked_to(make_seq2seq):
-    model, source, labels = make_seq2seq(), ids(2, 5), ids(2, 4)
-    assert model.eval()(source, labels=labels).logits is not None
-    assert model.eval()(source, labels=labels, return_logits=False).logits is None
-    assert model.train()(source, labels=labels).logits is None
-    assert model.train()(source, labels=labels, return_logits=True).logits.shape == (2, 4, 50)
-    assert model.train()(source, decoder_input_ids=labels).logits is not None
-
-
 def test_a_cache_is_kept_only_where_it_is_of_use(make_seq2seq):
     model, source, target = make_seq2seq(), ids(2, 5), ids(2, 4)
     assert model(source, decoder_input_ids=target).past_key_values.get_seq_length() == 4

@@ -2,14 +2,18 @@
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.testing_utils import CaptureLogger
 
 from paperformer.modeling.pretrained import PaperformerPreTrainedModel
 
@@ -94,6 +98,47 @@ def test_tied_weights_are_saved_once(make_any_model, tmp_path):
         total = sum(saved.get_tensor(name).numel() for name in names)
     assert total == model.num_parameters()
     assert len([name for name in names if name.endswith(("embed_tokens.weight", "lm_head.weight"))]) == 1
+
+
+DAMAGES: dict[str, Callable[[dict[str, Tensor], str], dict[str, Tensor]]] = {
+    "missing": lambda weights, name: {other: weight for other, weight in weights.items() if other != name},
+    "unexpected": lambda weights, name: weights | {"another.weight": weights[name].clone()},
+    "mismatch": lambda weights, name: weights | {name: torch.zeros(3, 3)},
+    "not finite": lambda weights, name: weights | {name: weights[name] / weights[name].ne(weights[name].max())},
+}
+
+
+@pytest.mark.parametrize("layer", ["embed_tokens.weight", "layers.1.self_attn.q_proj.weight"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_wrong_with_the_weights_is_said_with_their_names(make_any_model, damage, layer, tmp_path):
+    """At the level at which transformers speaks by default; tied weights are one tensor, and one name is enough."""
+    model = make_any_model(use_bias=True)
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    name = next(name for name in weights if name.endswith(layer))
+    save_file(DAMAGES[damage](weights, name), tmp_path / "model.safetensors", metadata={"format": "pt"})
+    said = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_warning()
+    try:
+        with CaptureLogger(transformers.logging.get_logger("transformers")) as captured:
+            if damage == "mismatch":
+                with pytest.raises(RuntimeError, match="report"):
+                    type(model).from_pretrained(tmp_path)
+            else:
+                type(model).from_pretrained(tmp_path)
+    finally:
+        transformers.logging.set_verbosity(said)
+    assert damage.upper() in captured.out or damage in captured.out
+    assert ("another.weight" if damage == "unexpected" else name) in captured.out
+
+
+def test_nothing_is_said_of_weights_that_are_as_they_should_be(make_any_model, tmp_path):
+    model = make_any_model()
+    model.save_pretrained(tmp_path)
+    with CaptureLogger(transformers.logging.get_logger("transformers")) as captured:
+        type(model).from_pretrained(tmp_path)
+        type(model).from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert captured.out == ""
 
 
 def test_loading_in_bfloat16(make_any_model, tmp_path):
@@ -353,6 +398,15 @@ def test_an_implementation_set_by_hand_is_noticed_if_it_computes_something_else(
     model.config._attn_implementation = "eager"
     with pytest.raises(ValueError, match=r"set to 'eager' by hand, but linear_attention is True; use model\.set_attn"):
         logits(model)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_logits_come_with_the_loss_unless_they_are_refused(make_any_model, training):
+    model = make_any_model(label_smoothing=0.1).train(training)
+    assert model(**inputs(model)).logits.shape == (2, 6, 50)
+    without = model(**inputs(model), return_logits=False)
+    assert without.logits is None
+    torch.testing.assert_close(without.loss, model(**inputs(model)).loss)
 
 
 def test_the_loss_can_be_differentiated_by_the_logits_that_come_with_it(make_any_model):

@@ -134,8 +134,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["translat"], "'translat' is no command; did you mean paperformer translate?"),
         (["cook"], "'cook' is no command; paperformer --help lists them"),
-        (["train"], "the family of models is missing; say paperformer train seq2seq or paperformer train lm"),
-        (["train", "bert"], "'bert' is no family of models; say paperformer train seq2seq or paperformer train lm"),
+        (["train"], "the family of models is missing; paperformer train --help lists them"),
+        (["train", "bert"], "'bert' is no family of models; paperformer train --help lists them"),
         (["train", "seq2sec"], "'seq2sec' is no family of models; did you mean paperformer train seq2seq?"),
         (["plot", "atention"], "'atention' is no kind of plot; did you mean paperformer plot attention?"),
         (["tokenizer", "trian"], "'trian' is no tokenizer command; did you mean paperformer tokenizer train?"),
@@ -149,11 +149,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             "there is no option --beams; did you mean --num_beams? (paperformer translate --help)",
         ),
         (["translate", "model", "--num_beams", "many"], "--num_beams is many; it must be an integer"),
-        (["translate", "model", "--num_beams", "0"], "--num_beams is 0; it must be at least 1"),
-        (["evaluate", "m", "s", "r", "--num_beams", "0"], "--num_beams is 0; it must be at least 1"),
-        (["generate", "model", "x", "--top_p", "0"], "--top_p is 0.0; it must be greater than 0 and at most 1"),
-        (["generate", "model", "x", "--temperature", "-1"], "--temperature is -1.0; it must be at least 0"),
-        (["generate", "model", "x", "--max_new_tokens", "0"], "--max_new_tokens is 0; it must be at least 1"),
+        (["translate", "model", "--num_beams", "0"], "num_beams is 0; it must be at least 1"),
+        (["evaluate", "m", "s", "r", "--num_beams", "0"], "num_beams is 0; it must be at least 1"),
+        (["generate", "model", "x", "--top_p", "0"], "top_p is 0.0; it must be greater than 0 and at most 1"),
+        (["generate", "model", "x", "--temperature", "-1"], "temperature is -1.0; it must be at least 0"),
+        (["generate", "model", "x", "--max_new_tokens", "0"], "max_new_tokens is 0; it must be at least 1"),
         (["translate", "./nowhere", "--input", "/dev/null"], "there is no folder ./nowhere"),
         (["push", "./nowhere", "me/x"], "nowhere is not a folder"),
         (["evaluate", "m", "./nowhere", "r"], "there is no nowhere"),
@@ -168,7 +168,7 @@ def test_folders_that_are_no_models(refused: Callable[..., str], tmp_path: Path,
     assert "source is a file; it must be a model's folder" in refused("translate", source, "--input", source)
     assert "is no model's folder: no config.json" in refused("translate", tmp_path, "--input", source)
     (tmp_path / "config.json").write_text("{}")
-    assert "is no translation model that can be loaded" in refused("translate", tmp_path, "--input", source)
+    assert "is no model that can be loaded" in refused("translate", tmp_path, "--input", source)
 
 
 def test_a_model_of_another_kind(refused: Callable[..., str], lm: Any, seq2seq: Any) -> None:
@@ -325,7 +325,7 @@ def test_flags_need_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [(Path("runs/quickstart"), True), (Path("there"), False)]
 
 
-def test_an_interruption_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interruption_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
@@ -333,4 +333,4 @@ def test_an_interruption_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     with pytest.raises(SystemExit) as stopped:
         main(["push", "a", "b"])
     assert stopped.value.code == 130
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "interrupted\n"

@@ -2,10 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import paperformer
+from paperformer.hub.registration import MODELS
+from paperformer.modeling.families import FAMILIES
 
 
 def test_every_public_name_is_there() -> None:
@@ -20,28 +24,70 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         paperformer.PaperformerModel  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    ("argv", "is_registered"),
-    [
-        (["/usr/bin/paperformer", "--help"], False),
-        (["/usr/bin/paperformer", "train", "-h"], False),
-        (["/usr/bin/paperformer"], False),
-        (["/usr/bin/paperformer", "translate"], True),
-        (["script.py", "--help"], True),
-        ([""], True),
-    ],
-)
-def test_only_a_help_text_goes_without_the_registration(
-    argv: list[str], is_registered: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", argv)
-    assert paperformer._only_shows_help() is not is_registered
+def test_the_names_of_models_are_those_of_the_families() -> None:
+    tables = {
+        "AutoModel": "MODEL_MAPPING_NAMES",
+        "AutoModelForSeq2SeqLM": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+        "AutoModelForCausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+        "AutoModelForMaskedLM": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    }
+    expected = {}
+    for family in FAMILIES.values():
+        models = {tables[auto]: model.__name__ for auto, model in family.auto_classes.items()}
+        expected[family.config.model_type] = (family.config.__name__, models)
+    assert expected == MODELS
 
 
-def test_a_help_text_does_not_wait_for_torch() -> None:
-    code = (
-        "import sys; sys.argv = ['paperformer', '--help']; import paperformer; "
-        "print({'torch', 'transformers'} & set(sys.modules), paperformer.__version__)"
-    )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert process.stdout == f"set() {paperformer.__version__}\n"
+EARLY = """
+import json, sys
+import paperformer
+print({"torch", "transformers"} & set(sys.modules), paperformer.__version__)
+
+# In the middle of this import, which our models need as well, transformers imports its Auto* classes.
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+print([name for name in sys.modules if name.startswith("paperformer.modeling")])
+
+config = AutoConfig.from_pretrained(sys.argv[1])
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1])
+print(type(config) is paperformer.PaperformerLMConfig, type(model) is paperformer.PaperformerForCausalLM)
+print(type(AutoModel.from_config(config)) is paperformer.PaperformerLMModel, config in [config])
+print(type(AutoTokenizer.from_pretrained(sys.argv[1])).__name__)
+print(MODEL_FOR_CAUSAL_LM_MAPPING[paperformer.PaperformerLMConfig].__name__)
+model.save_pretrained(sys.argv[2])
+print("auto_map" in json.load(open(sys.argv[2] + "/config.json")))
+"""
+
+LATE = """
+import sys
+from transformers import AutoConfig, AutoModelForSeq2SeqLM
+from transformers.pipelines import PIPELINE_REGISTRY
+import paperformer
+paperformer.hub.registration.register_with_transformers()
+config = AutoConfig.for_model("paperformer-seq2seq", vocab_size=8, hidden_size=8, num_attention_heads=2)
+print(type(AutoModelForSeq2SeqLM.from_config(config)) is paperformer.PaperformerForConditionalGeneration)
+print("translation" in PIPELINE_REGISTRY.supported_tasks, config.custom_pipelines)
+"""
+
+
+def shown(*arguments: object) -> list[str]:
+    """What a script writes to standard output, line by line."""
+    command = [sys.executable, "-c", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout.splitlines()
+
+
+def test_importing_waits_for_nothing_and_auto_classes_know_the_models_nonetheless(lm: Any, tmp_path: Path) -> None:
+    assert shown(EARLY, lm.folder, tmp_path) == [
+        f"set() {paperformer.__version__}",
+        "[]",
+        "True True",
+        "True True",
+        "TokenizersBackend",
+        "PaperformerForCausalLM",
+        "True",
+    ]
+
+
+def test_auto_classes_that_were_there_before_know_the_models_as_well() -> None:
+    assert shown(LATE) == ["True", "True {}"]

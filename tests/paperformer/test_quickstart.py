@@ -5,50 +5,75 @@ from typing import Any
 
 import pytest
 
-from paperformer import PaperformerLMConfig, PaperformerSeq2SeqConfig, quickstart
-from paperformer.training.recipe.data import ParallelData, TextData
-from paperformer.training.recipe.parsing import parse_recipe
-from paperformer.training.tasks.objective import Objective
+from paperformer import Run, quickstart
+from paperformer.training.engine.stop_request import TrainingStopped
+from paperformer.training.recipe.recipe import Recipe
 
 
 @pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch, lm: Any, seq2seq: Any) -> list[list[str]]:
-    """Puts two finished models where training would; returns the arguments it was called with."""
-    calls: list[list[str]] = []
+def trained(monkeypatch: pytest.MonkeyPatch, lm: Any, seq2seq: Any) -> list[Recipe[Any]]:
+    """Puts two finished models where training would; returns the recipes that it was called with."""
+    calls: list[Recipe[Any]] = []
 
-    def run_training(objective: Objective, arguments: list[str]) -> Path:
-        calls.append(arguments)
-        saved = seq2seq if objective.name == "seq2seq" else lm
-        path = Path(arguments[arguments.index("--output_dir") + 1]) / arguments[1] / "model"
-        shutil.copytree(saved.folder, path)
-        (path.parent / "evaluation").mkdir()
+    def train(recipe: Recipe[Any]) -> Run:
+        calls.append(recipe)
+        saved = seq2seq if recipe.run.objective == "seq2seq" else lm
+        folder = Path(recipe.run.output_dir) / recipe.run.name
+        shutil.copytree(saved.folder, folder / "model")
+        (folder / "evaluation").mkdir()
+        (folder / "recipe.yaml").write_text(recipe.yaml)
         sample = ["A dog runs on the beach.", "Ein Hund läuft am Strand.", "..."]
-        (path.parent / "evaluation" / "samples.jsonl").write_text(f"{json.dumps(sample)}\n" * 9)
-        return path
+        (folder / "evaluation" / "samples.jsonl").write_text(f"{json.dumps(sample)}\n" * 9)
+        return Run(folder)
 
-    monkeypatch.setattr(quickstart, "run_training", run_training)
+    monkeypatch.setattr(quickstart, "train", train)
     return calls
 
 
 @pytest.mark.parametrize("fast", [False, True])
-def test_the_recipes_are_valid(
-    fast: bool, trained: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_the_recipes_and_what_is_said_of_them(
+    fast: bool,
+    trained: list[Recipe[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(quickstart, "_use_without_package", lambda lm, translator, samples: (samples, "passage"))
     quickstart.run_quickstart(tmp_path, fast=fast)
-    lm_arguments, translator_arguments = trained
-    recipes = (
-        parse_recipe(lm_arguments, PaperformerLMConfig, TextData),
-        parse_recipe(translator_arguments, PaperformerSeq2SeqConfig, ParallelData),
-    )
-    for recipe in recipes:
+    assert [recipe.run.name for recipe in trained] == ["shakespeare-lm", "cldr-en-de"]
+    for recipe in trained:
         assert (recipe.optimization.max_steps == 40) == fast
         assert recipe.run.overwrite
         assert recipe.data.dataset.startswith("built-in:")  # no hub is needed
+    few = " --optimization.max_steps 40 --evaluation.every_steps 20" if fast else ""
+    greedy = " --evaluation.num_beams 1" if fast else ""
+    said = capsys.readouterr().out
+    for name, script, options in (("shakespeare-lm", "lm", few), ("cldr-en-de", "seq2seq", few + greedy)):
+        launched = f"accelerate launch -m paperformer.training.train_{script} --config {name}"
+        assert f"\n== {name}: {launched} --output_dir {tmp_path} --overwrite true{options}\n" in said
+        assert f"\nmodel: {tmp_path}/{name}/model\n" in said
+
+
+def test_an_interruption_ends_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(recipe: Recipe[Any]) -> None:
+        raise TrainingStopped("stopped after step 2, and its state is saved")
+
+    monkeypatch.setattr(quickstart, "train", stop)
+    with pytest.raises(SystemExit) as stopped:
+        quickstart.run_quickstart(tmp_path, fast=True)
+    assert stopped.value.code == 130
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "stopped after step 2, and its state is saved; go on with: accelerate launch -m paperformer."
+    )
+    assert "--overwrite" not in said
+    assert said.endswith(" --resume\n")
 
 
 def test_both_models_are_loaded_back_and_used(
-    trained: list[list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: list[Recipe[Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A process of its own that cannot import the package: it takes the code from the models' folders."""
     quickstart.run_quickstart(tmp_path, fast=True)

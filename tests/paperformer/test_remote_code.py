@@ -1,67 +1,97 @@
-"""A saved folder works with transformers alone, offline, in a process that cannot import paperformer."""
+"""A saved folder works with transformers alone, offline, in a process that cannot import paperformer.
+
+With the version that is installed, and with the oldest that pyproject.toml names: `make test` makes an environment that
+has it.
+"""
 
 import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+import transformers
 
 from paperformer import (
     PaperformerEncoderConfig,
     PaperformerForCausalLM,
     PaperformerForMaskedLM,
     PaperformerLMConfig,
+    train_tokenizer,
 )
 
-from .conftest import Saved
+from .conftest import SIZE, TEXTS, Saved
 from .hub_cache import cache_repository
 
+REPOSITORY = Path(__file__).parents[2]
+OLDEST = REPOSITORY / ".venv-oldest" / "bin" / "python"
 IDS = torch.tensor([[5, 70, 9, 2]])
 
 
 @pytest.fixture(scope="module")
-def others() -> dict[str, PreTrainedModel]:
-    """What no recipe trains yet: every kind of code that a folder may bring along."""
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     torch.manual_seed(3)
-    size = {"vocab_size": 300, "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2}
-    linear = PaperformerLMConfig(**size, num_hidden_layers=1, position_embedding_type="none", linear_attention=True)
-    encoder = PaperformerEncoderConfig(**size, num_hidden_layers=1, position_embedding_type="relative", qk_norm=True)
-    models = {"linear-lm": PaperformerForCausalLM(linear), "encoder": PaperformerForMaskedLM(encoder)}
-    return {name: model.eval() for name, model in models.items()}
+    tokenizer = train_tokenizer(TEXTS * 3, 300, append_eos=True, mask_token=True)
+    tokenizer.split_special_tokens = False  # in a text to be filled in, <mask> is the token
+    options = {"vocab_size": len(tokenizer), "position_embedding_type": "relative", "qk_norm": True}
+    model = PaperformerForMaskedLM(PaperformerEncoderConfig(num_hidden_layers=1, **options, **SIZE)).eval()
+    folder = tmp_path_factory.mktemp("runs") / "encoder"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return Saved(model, tokenizer, folder)
+
+
+@pytest.fixture(scope="module")
+def linear_lm(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    torch.manual_seed(3)
+    options = {"vocab_size": 300, "position_embedding_type": "none", "linear_attention": True}
+    model = PaperformerForCausalLM(PaperformerLMConfig(num_hidden_layers=1, **options, **SIZE)).eval()
+    folder = tmp_path_factory.mktemp("runs") / "linear-lm"
+    model.save_pretrained(folder)
+    return Saved(model, train_tokenizer(TEXTS, 260, append_eos=False), folder)
+
+
+@pytest.fixture(scope="module", params=["oldest", "installed"])
+def python(request: pytest.FixtureRequest) -> Path:
+    """The interpreter whose transformers is that old."""
+    executable = OLDEST if request.param == "oldest" else Path(sys.executable)
+    if not executable.exists():
+        pytest.skip(f"{executable} does not exist; `make test` makes it")
+    return executable
 
 
 @pytest.fixture(scope="module")
 def report(
     seq2seq: Saved,
     lm: Saved,
+    encoder: Saved,
+    linear_lm: Saved,
     two_vocabularies: Saved,
-    others: dict[str, PreTrainedModel],
+    python: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[Any, Any]:
     """Everything that without_paperformer.py found, in one process: importing transformers takes seconds."""
     folder = tmp_path_factory.mktemp("elsewhere")
     seq2seq.model.model.save_pretrained(folder / "seq2seq-base")
     lm.model.model.save_pretrained(folder / "lm-base")
-    for name, model in others.items():
-        model.save_pretrained(folder / name)
     older = shutil.copytree(two_vocabularies.folder, folder / "older")
     seq2seq.tokenizer.save_pretrained(older / "target_tokenizer")
     cache_repository(folder / "home" / "hub", "someone/pair", {"main": two_vocabularies.folder, "older": older})
     process = subprocess.run(
         [
-            sys.executable,
+            python,
             "-I",  # neither the current folder nor PYTHONPATH
             Path(__file__).with_name("without_paperformer.py"),
             seq2seq.folder,
             folder / "seq2seq-base",
             lm.folder,
             folder / "lm-base",
-            *(folder / name for name in others),
+            encoder.folder,
+            linear_lm.folder,
             two_vocabularies.folder,
             folder / "report.pt",
         ],
@@ -83,17 +113,27 @@ def report(
 
 @pytest.mark.parametrize(
     ("name", "auto_class"),
-    [("linear-lm", "AutoModelForCausalLM"), ("encoder", "AutoModel"), ("encoder", "AutoModelForMaskedLM")],
+    [("linear_lm", "AutoModelForCausalLM"), ("encoder", "AutoModel"), ("encoder", "AutoModelForMaskedLM")],
 )
 @torch.no_grad()
 def test_every_kind_of_model_loads(
-    name: str, auto_class: str, report: dict[Any, Any], others: dict[str, PreTrainedModel]
+    name: str, auto_class: str, report: dict[Any, Any], request: pytest.FixtureRequest
 ) -> None:
-    model = others[name].base_model if auto_class == "AutoModel" else others[name]
-    loaded = report[name, auto_class]
+    saved: Saved = request.getfixturevalue(name)
+    model = saved.model.base_model if auto_class == "AutoModel" else saved.model
+    loaded = report[saved.folder.name, auto_class]
     assert loaded["class"] == type(model).__name__
     assert loaded["module"].startswith("transformers_modules.")
     torch.testing.assert_close(loaded["output"], model(IDS)[0])
+
+
+def test_the_oldest_version_is_the_one_that_is_promised(python: Path, report: dict[Any, Any]) -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    (promise,) = [line for line in project["dependencies"] if line.startswith("transformers")]
+    oldest = promise.partition(">=")[2].partition(",")[0]
+    assert report["transformers"].startswith(oldest if python == OLDEST else transformers.__version__)
+    for page in ("README.md", "model_cards/card.md.jinja"):
+        assert f"transformers {oldest} or newer" in (REPOSITORY / page).read_text("utf-8"), page
 
 
 def test_the_process_really_had_no_paperformer(report: dict[Any, Any]) -> None:
@@ -107,7 +147,7 @@ def test_configuration_and_tokenizer(name: str, report: dict[Any, Any], request:
     assert report[name, "config module"].startswith("transformers_modules.")
     remote, local = report[name, "config"], saved.model.config.to_dict()
     # But for where it was loaded from, and which part of the model was saved last.
-    keys = local.keys() - {"_name_or_path", "architectures"}
+    keys = local.keys() - {"_name_or_path", "architectures", "transformers_version"}
     assert {key: remote[key] for key in keys} == {key: local[key] for key in keys}
     assert report[name, "ids"] == saved.tokenizer("A dog läuft").input_ids
 
@@ -176,6 +216,20 @@ def test_text_generation_pipeline(report: dict[Any, Any], lm: Saved) -> None:
         lm.tokenizer("A dog runs", return_tensors="pt").input_ids, max_new_tokens=6, do_sample=False
     )
     assert report["generated"] == [{"generated_text": lm.tokenizer.decode(ids[0], skip_special_tokens=True)}]
+
+
+def test_beam_search(report: dict[Any, Any], lm: Saved) -> None:
+    ids = lm.model.generate(IDS, num_beams=3, num_return_sequences=2)
+    assert torch.equal(report["beams"].sequences, ids)
+
+
+def test_fill_mask_pipeline(report: dict[Any, Any], encoder: Saved) -> None:
+    ids = encoder.tokenizer("A <mask> runs", return_tensors="pt").input_ids
+    (place,) = (ids[0] == encoder.tokenizer.mask_token_id).nonzero()
+    with torch.no_grad():
+        scores, tokens = encoder.model(ids).logits[0, place].softmax(-1).topk(3)
+    assert [found["token"] for found in report["filled in"]] == tokens[0].tolist()
+    assert [found["score"] for found in report["filled in"]] == pytest.approx(scores[0].tolist())
 
 
 @pytest.mark.parametrize("name", ["seq2seq", "lm"])

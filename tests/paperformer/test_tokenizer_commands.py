@@ -121,7 +121,7 @@ def test_what_train_passes_on(monkeypatch: pytest.MonkeyPatch, text_file: Callab
     main(["tokenizer", "train", str(first), str(tmp_path / "2"), *options])
     texts = ["a", "", "b"]
     assert calls[1] == given | {"texts": texts}
-    parameters = signature(commands.train).parameters
+    parameters = signature(commands.train_on_files).parameters
     defaults = {name: parameters[name].default for name in given} | {"user_symbols": []}
     assert calls[0] == defaults | {"texts": [*texts, "c", "d"]}
 
@@ -145,7 +145,7 @@ def test_training_text_is_streamed(
 
 @pytest.mark.parametrize("option", ["algorithm", "normalization"])
 def test_the_choices_are_those_of_the_trainer(option: str) -> None:
-    functions = (commands.train, tokenization.train_tokenizer)
+    functions = (commands.train_on_files, tokenization.train_tokenizer)
     ours, theirs = (get_args(signature(function).parameters[option].annotation) for function in functions)
     assert ours
     assert ours == theirs

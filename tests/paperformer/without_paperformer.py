@@ -1,6 +1,6 @@
 """Run by test_remote_code.py, in a process that cannot import paperformer and reaches no network.
 
-    python -I without_paperformer.py SEQ2SEQ SEQ2SEQ_BASE LM LM_BASE LINEAR_LM ENCODER TWO_VOCABULARIES REPORT
+    python -I without_paperformer.py SEQ2SEQ SEQ2SEQ_BASE LM LM_BASE ENCODER LINEAR_LM TWO_VOCABULARIES REPORT
 
 Loads the folders, and the repository someone/pair of the Hub's cache, with transformers alone, and writes what came out
 to REPORT, a file of torch.save.
@@ -28,6 +28,7 @@ class NoPaperformer(MetaPathFinder):
 sys.meta_path.insert(0, NoPaperformer())
 
 import torch  # noqa: E402
+import transformers  # noqa: E402
 from transformers import (  # noqa: E402
     AutoConfig,
     AutoModel,
@@ -69,8 +70,8 @@ def run_card(folder: str) -> list[str]:
 
 
 def main() -> None:
-    seq2seq, seq2seq_base, lm, lm_base, linear_lm, encoder, two_vocabularies, report_file = sys.argv[1:]
-    report: dict[str, Any] = {}
+    seq2seq, seq2seq_base, lm, lm_base, encoder, linear_lm, two_vocabularies, report_file = sys.argv[1:]
+    report: dict[str, Any] = {"transformers": transformers.__version__}
     try:
         importlib.import_module("paperformer")
     except ModuleNotFoundError as error:
@@ -102,6 +103,9 @@ def main() -> None:
     report["inferred task"] = pipeline(model=seq2seq, trust_remote_code=True).task
     generate = pipeline("text-generation", model=lm, trust_remote_code=True)
     report["generated"] = generate("A dog runs")
+    report["beams"] = generate.model.generate(IDS, num_beams=3, num_return_sequences=2, return_dict_in_generate=True)
+    fill_mask = pipeline("fill-mask", model=encoder, trust_remote_code=True)
+    report["filled in"] = fill_mask("A <mask> runs", top_k=3)
 
     for name, options in (
         (two_vocabularies, {}),

@@ -121,3 +121,18 @@ def test_one_string_of_symbols_is_refused() -> None:
 def test_negative_number_of_sentinels_is_refused() -> None:
     with pytest.raises(ValueError, match="sentinels is -1, and must be at least 0"):
         train(sentinels=-1)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_placeholders_are_found_where_people_write_them(algorithm: str) -> None:
+    """And stand for a word with the space before it, as the tokens do that they hide."""
+    tokenizer = train(algorithm, mask_token=True, sentinels=1, find_special_tokens=True, append_eos=False)
+    mask, sentinel = tokenizer.convert_tokens_to_ids(["<mask>", "<extra_id_0>"])
+    for placeholder, token in (("<mask>", mask), ("<extra_id_0>", sentinel)):
+        ids = tokenizer(f"the {placeholder} sat").input_ids
+        place = ids.index(token)
+        before = tokenizer("the").input_ids
+        if algorithm == "characters":  # whose tokens hold no space
+            before += tokenizer("the a").input_ids[len(before) : -1]
+        assert ids[:place] == before
+        assert tokenizer.decode(ids[place + 1 :]).strip() == "sat"

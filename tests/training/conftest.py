@@ -62,6 +62,8 @@ def seq2seq_options(pairs_folder: Path, tmp_path: Path) -> dict[str, Any]:
         "name": "tiny",
         "output_dir": tmp_path / "runs",
         "data.dataset": pairs_folder,
+        "data.source_language": "en",
+        "data.target_language": "de",
         "data.max_length": 40,
         "model.encoder_layers": 1,
         "model.decoder_layers": 1,

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,20 @@ def command_line(options: dict[str, Any]) -> list[str]:
     return [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
 
-def prepared(name: str, arguments: list[str]) -> Iterator[str]:
-    return prepare(OBJECTIVES[name], OBJECTIVES[name].read_recipe(arguments))
+def prepared(name: str, arguments: list[str]) -> list[str]:
+    """What is told of it."""
+    return told(name, OBJECTIVES[name].read_recipe(arguments))
+
+
+def told(name: str, recipe: Recipe[Any]) -> list[str]:
+    lines: list[str] = []
+    prepare(OBJECTIVES[name], recipe, lines.append)
+    return lines
 
 
 def test_everything_is_cached_and_reported(seq2seq_options: dict[str, Any], tmp_path: Path) -> None:
     recipe = OBJECTIVES["seq2seq"].read_recipe(command_line(seq2seq_options))
-    lines = list(prepare(OBJECTIVES["seq2seq"], recipe))
+    lines = told("seq2seq", recipe)
     assert lines[0] == "data.train: kept 48 of 48 rows"
     assert "    A dog sleeps. | Ein Hund schläft." in lines
     assert "tokenizer: 300 entries" in lines
@@ -32,7 +39,7 @@ def test_everything_is_cached_and_reported(seq2seq_options: dict[str, Any], tmp_
     kinds = sorted(path.name.partition("-")[0] for path in cache_folder(recipe).iterdir() if path.is_dir())
     assert kinds == ["text", "text", "text", "tokenizer", "tokens"]
     before = {path: path.stat().st_mtime_ns for path in cache_folder(recipe).rglob("*")}
-    assert list(prepare(OBJECTIVES["seq2seq"], recipe)) == lines
+    assert told("seq2seq", recipe) == lines
     assert {path: path.stat().st_mtime_ns for path in cache_folder(recipe).rglob("*")} == before
 
 
@@ -48,9 +55,9 @@ def test_bad_lines_and_what_is_left_out_are_reported(seq2seq_options: dict[str, 
 
 
 def test_running_text_and_streams(lm_options: dict[str, Any]) -> None:
-    lines = list(prepared("lm", command_line(lm_options)))
+    lines = prepared("lm", command_line(lm_options))
     assert lines[-1].endswith("batches of 4 x 16 tokens")
-    streamed = list(prepared("lm", command_line(lm_options | {"data.streaming": "true"})))
+    streamed = prepared("lm", command_line(lm_options | {"data.streaming": "true"}))
     assert streamed[0] == "data.train: read anew each epoch (data.streaming)"
     assert streamed[-1].endswith("made while training")
 
@@ -73,7 +80,7 @@ def test_a_run_begins_where_preparation_ended(
 
     objective = OBJECTIVES["seq2seq"]
     recipe = objective.read_recipe(command_line(seq2seq_options))
-    list(prepare(objective, recipe))
+    told("seq2seq", recipe)
     monkeypatch.setattr(run_tokenizers, "train_tokenizer", None)
     monkeypatch.setattr(cache, "replace_folder", None)
     assert run(objective, recipe, "command").is_dir()

@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokeni
 
 from paperformer import train_tokenizer
 from paperformer.training.engine.loop import Trainer
-from paperformer.training.run import _resuming, main
+from paperformer.training.run import _resuming, _typed, main
+from paperformer.training.run_lock import hold_lock
 from paperformer.training.tasks import language_modeling
 from paperformer.training.tasks.registry import OBJECTIVES
 
@@ -58,7 +59,7 @@ SCORES = {
 }
 
 
-@pytest.mark.parametrize("family", OBJECTIVES)
+@pytest.mark.parametrize("family", SCORES)
 def test_a_run_from_text_to_a_finished_model(
     family: str, options: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -148,6 +149,35 @@ def test_the_command_to_resume(given: str, said: str) -> None:
     assert _resuming(f"accelerate launch -m x {given}") == f"accelerate launch -m x {said}"
 
 
+def test_the_command_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = OBJECTIVES["lm"]
+    monkeypatch.setattr("sys.argv", ["/usr/bin/paperformer", "train", "lm", "--name", "a b"])
+    assert _typed(lm) == "paperformer train lm --name 'a b'"
+    monkeypatch.setattr("sys.argv", ["/usr/bin/paperformer", "quickstart"])  # which takes no options of training
+    assert _typed(lm) is None
+    launcher = ["python", "/usr/bin/accelerate", "launch", "--num_processes", "2", "-m", lm.script, "--name", "a"]
+    monkeypatch.setattr("psutil.Process.cmdline", lambda process: launcher)
+    assert _typed(lm) == f"accelerate launch --num_processes 2 -m {lm.script} --name a"
+
+
+def test_the_hint_repeats_what_was_typed(
+    options: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.argv", ["paperformer", "train", "lm", "--overwrite", "--name", "a"])
+    monkeypatch.setattr("paperformer.training.data.tokenizers.train_tokenizer", interrupted)
+    said = {
+        "--overwrite": "paperformer train lm --overwrite --name a",
+        "--resume": "paperformer train lm --name a --resume",
+    }
+    for flag, hint in said.items():
+        with pytest.raises(SystemExit):
+            run("lm", options["lm"], flag)
+        assert capsys.readouterr().err.splitlines()[-1].endswith(f" with: {hint}")
+
+
 def test_interrupted_before_training(
     options: dict[str, dict[str, Any]],
     capsys: pytest.CaptureFixture[str],
@@ -183,6 +213,42 @@ def test_divergence_ends_in_one_line(
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("error: step 1: the loss is not finite, at batch 0 of epoch 0 and most in model.")
     assert "learning_rate" in line
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optimization.memory_budget": 0.0001}, "memory"),
+        ({"optimization.learning_rate": 1e20, "optimization.warmup_steps": 1}, " is not finite"),
+    ],
+)
+def test_a_run_that_cannot_be_replaced_is_left(
+    change: dict[str, Any],
+    message: str,
+    options: dict[str, dict[str, Any]],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    existing = tmp_path / "runs" / "tiny"
+    (existing / "model").mkdir(parents=True)
+    (existing / "recipe.yaml").write_text("name: tiny\n")
+    (existing / "model" / "model.safetensors").write_text("trained for days")
+    before = tree(existing)
+    with pytest.raises(SystemExit) as stopped:
+        run("lm", options["lm"] | change, "--overwrite")
+    assert stopped.value.code in (1, 2)
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert tree(existing) == before
+    assert {path.name for path in existing.parent.iterdir()} == {"tiny", ".cache"}
+
+
+def test_two_processes_do_not_write_one_run(
+    options: dict[str, dict[str, Any]], refused: Callable[..., str], tmp_path: Path
+) -> None:
+    with hold_lock(tmp_path / "runs" / "tiny"):
+        line = refused("lm", options["lm"])
+    assert f"tiny is being written by process {os.getpid()} on " in line
+    assert list(tmp_path.iterdir()) == []
 
 
 def change_data(options: dict[str, Any], tmp_path: Path, **files: bytes | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from paperformer.training.console.input_error import InputError
 from paperformer.training.recipe.data import TextData
 from paperformer.training.recipe.recipe import Recipe
 from paperformer.training.recipe.run import RunOptions
-from paperformer.training.run_folder import RunFolder
+from paperformer.training.run_folder import NothingSaved, RunFolder
 
 Recipes = Callable[..., Recipe[TextData]]
 
@@ -163,6 +163,176 @@ def test_half_a_line_of_metrics_is_ignored(tmp_path: Path) -> None:
     folder.log({"step": 3, "again": True})
     lines = folder.metrics_path.read_text().splitlines()
     assert [json.loads(line) for line in lines] == [{"step": 1}, {"step": 2}, {"step": 3, "again": True}]
+    folder.log({"step": 3, "loss": float("nan"), "norms": {"a": float("inf"), "b": [1.0, float("-inf")]}})
+    assert folder.metrics()[-1] == {"step": 3, "loss": None, "norms": {"a": None, "b": [1.0, None]}}
     folder.log({"step": 3, "chosen": "step 2"})  # what a run resumed at its very end does again
     folder.forget_after(3)
-    assert folder.metrics()[-1] == {"step": 3, "again": True}
+    assert "chosen" not in folder.metrics()[-1]
+
+
+def finished(recipe: Recipe[TextData]) -> None:
+    """A run whose folder holds one file, its model."""
+    put("precious")(started(recipe).path)
+
+
+def begin(folder: RunFolder, recipe: Recipe[TextData], *, checkpoint: bool = False, validated: bool = False) -> None:
+    """What a new run does before something happens to it."""
+    folder.check(recipe)
+    folder.create(recipe.yaml)
+    if checkpoint:
+        folder.save_checkpoint(5, put("5"))
+    if validated:
+        folder.log({"step": 5, "validation": {"loss": 1.0}})
+        folder.settle()
+
+
+def fail(
+    error: BaseException,
+    recipe: Recipe[TextData],
+    look: Callable[[RunFolder], None] = lambda folder: None,
+    **begun: bool,
+) -> None:
+    """A new run that ends with an error."""
+    with (folder := RunFolder(recipe.run)).taken():
+        begin(folder, recipe, **begun)
+        look(folder)
+        raise error
+
+
+def names(folder: RunFolder) -> set[str]:
+    return {path.name for path in folder.path.parent.iterdir()}
+
+
+@pytest.mark.parametrize("error", [InputError("no memory"), KeyboardInterrupt(), ZeroDivisionError()])
+def test_a_run_is_back_if_the_one_that_replaces_it_fails(
+    lm_recipe: Recipes, error: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished(lm_recipe())
+    recipe = lm_recipe(overwrite=True, seed=2)
+    folder = RunFolder(recipe.run)
+    before = tree(folder.path)
+    expected = NothingSaved if isinstance(error, KeyboardInterrupt) else type(error)
+
+    def look(folder: RunFolder) -> None:
+        assert tree(folder.path) == {"recipe.yaml": recipe.yaml}
+        assert tree(folder.replaced_path) == before
+
+    with pytest.raises(expected):
+        fail(error, recipe, look)
+    assert tree(folder.path) == before
+    assert names(folder) == {"tiny"}
+    said = "tiny is again the run that was to be replaced; the new one had saved nothing, and is gone\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
+def test_an_interruption_before_the_folder_is_touched_has_saved_nothing(lm_recipe: Recipes) -> None:
+    finished(lm_recipe())
+    folder = RunFolder(lm_recipe(overwrite=True).run)
+    with pytest.raises(NothingSaved), folder.taken():
+        raise KeyboardInterrupt
+    assert "file" in tree(folder.path)
+
+
+def test_a_run_is_replaced_at_the_first_validation(lm_recipe: Recipes) -> None:
+    finished(lm_recipe())
+    recipe = lm_recipe(overwrite=True, seed=2)
+    folder = RunFolder(recipe.run)
+
+    def look(folder: RunFolder) -> None:
+        assert names(folder) == {"tiny", ".tiny.lock", ".tiny.holder"}
+
+    with pytest.raises(KeyboardInterrupt):
+        fail(KeyboardInterrupt(), recipe, look, checkpoint=True, validated=True)
+    assert tree(folder.path).keys() == {"recipe.yaml", "checkpoints/step-5/file", "metrics.jsonl"}
+    assert names(folder) == {"tiny"}
+
+
+def test_a_saved_run_is_resumed_although_the_old_one_is_back(
+    lm_recipe: Recipes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished(lm_recipe())
+    recipe = lm_recipe(overwrite=True, model__hidden_size=32)  # as the old one could not be resumed
+    folder = RunFolder(recipe.run)
+    before = tree(folder.path)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        fail(KeyboardInterrupt(), recipe, checkpoint=True)
+    assert not isinstance(stopped.value, NothingSaved)
+    assert "the new one is kept, and --resume goes on with it" in capsys.readouterr().err
+    assert tree(folder.path) == before
+    assert names(folder) == {"tiny", ".tiny.begun"}
+
+    resumed = lm_recipe(resume=True, model__hidden_size=32)
+
+    def look(folder: RunFolder) -> None:
+        assert [step for step, _ in folder.checkpoints()] == [5]
+
+    for validated in (False, True):  # fails once more, and then after its validation
+        with pytest.raises(ZeroDivisionError):
+            fail(ZeroDivisionError(), resumed, look, validated=validated)
+        assert (tree(folder.path) == before) is not validated
+    assert [step for step, _ in folder.checkpoints()] == [5]
+    assert names(folder) == {"tiny"}
+
+
+def test_overwriting_anew_forgets_what_was_begun(lm_recipe: Recipes) -> None:
+    finished(lm_recipe())
+    recipe = lm_recipe(overwrite=True)
+    with pytest.raises(ZeroDivisionError):
+        fail(ZeroDivisionError(), recipe, checkpoint=True)
+    with (folder := RunFolder(recipe.run)).taken():
+        begin(folder, recipe, validated=True)
+        assert folder.checkpoints() == []
+    assert names(folder) == {"tiny"}
+
+
+@pytest.mark.parametrize("flag", ["overwrite", "resume", None])
+@pytest.mark.parametrize("saved", ["nothing", "checkpoint", "validated"])
+def test_the_next_start_after_a_kill(
+    lm_recipe: Recipes, flag: str | None, saved: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished(lm_recipe())
+    recipe = lm_recipe(overwrite=True)
+    killed = RunFolder(recipe.run)
+    before = tree(killed.path)
+    begin(killed, recipe, checkpoint=saved != "nothing")
+    if saved == "validated":
+        killed.log({"step": 5, "validation": {"loss": 1.0}})
+    assert killed.replaced_path.exists()
+
+    following = lm_recipe(**{flag: True} if flag else {})
+    folder = RunFolder(following.run)
+    if flag == "resume" and saved == "nothing":
+        with pytest.raises(
+            InputError, match="is the run from before --overwrite: of the one to be resumed nothing was"
+        ):
+            folder.taken().__enter__()
+        with folder.taken():  # now it is meant
+            assert tree(folder.path) == before
+        return
+    with folder.taken():
+        assert f"a process was killed while it replaced the run {folder.path}" in capsys.readouterr().err
+        steps = [step for step, _ in folder.checkpoints()]
+        if saved == "validated":
+            assert (steps, folder.replaced_path.exists()) == ([5], False)
+        elif flag == "resume":
+            assert (steps, tree(folder.replaced_path)) == ([5], before)
+        else:
+            assert tree(folder.path) == before
+            assert folder.begun_path.exists() is (saved == "checkpoint")
+        if flag is None:
+            with pytest.raises(InputError, match="exists; give --resume, --overwrite"):
+                folder.check(following)
+
+
+def test_a_kill_between_two_renamings(lm_recipe: Recipes) -> None:
+    finished(lm_recipe())
+    recipe = lm_recipe(overwrite=True)
+    folder = RunFolder(recipe.run)
+    before = tree(folder.path)
+    begin(folder, recipe, checkpoint=True)
+    folder.path.rename(folder.begun_path)
+    with RunFolder(lm_recipe().run).taken():
+        assert tree(folder.path) == before
+    resumed = RunFolder(lm_recipe(resume=True).run)
+    with resumed.taken():
+        assert [step for step, _ in resumed.checkpoints()] == [5]

@@ -104,7 +104,7 @@ def _measure(model: torch.nn.Module, batch: dict[str, Tensor], gradient_checkpoi
             module.register_forward_pre_hook(begin_block)
             module.register_forward_hook(end_block)
     with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
-        model(**batch)
+        model(**batch, return_logits=False)  # as the engine trains it
     if gradient_checkpointing:
         return ActivationMemory(total - sum(of_blocks), max(of_blocks))
     return ActivationMemory(total, 0)

@@ -25,6 +25,7 @@ from ..recipe.cleaning import Cleaning
 from .cache import cached_folder, content_hashes
 from .cleaning.cleaner import Cleaner
 from .cleaning.leaks import Leaks
+from .hold_out import HeldOut
 from .mixing import interleave
 from .readers.hub_datasets import HubDataset
 from .readers.reader import Reader
@@ -34,6 +35,10 @@ from .text.files import unchanged
 
 FORMAT = 1  # of the folder; part of its name
 """Raised when readers or the cleaner come to give other text for the same file."""
+
+
+class NothingLeftError(InputError):
+    """Of some sources no row is left."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,7 @@ def build_corpus(
         corpus = Corpus(cached_folder(cache, "text", ingredients, write))
     if len(corpus) == 0:
         names = ", ".join(reader.name for _, reader in sources)
-        raise InputError(f"{field}: nothing is left of {names}; {corpus.folder / 'report.json'} says why")
+        raise NothingLeftError(f"{field}: nothing is left of {names}; {corpus.folder / 'report.json'} says why")
     return corpus
 
 
@@ -155,7 +160,8 @@ def _leaks(cleaning: Cleaning, held_out: Sequence[Corpus]) -> Leaks | None:
 
 def _identity(source: Source, reader: Reader) -> Any:
     """What a source's text depends on besides the content of its files: all fields of its reader, for example."""
-    return [repr(reader), source.tag, reader.identity() if isinstance(reader, HubDataset) else version("babel")]
+    whole = reader.reader if isinstance(reader, HeldOut) else reader
+    return [repr(reader), source.tag, whole.identity() if isinstance(whole, HubDataset) else version("babel")]
 
 
 def _write_text(

@@ -7,9 +7,10 @@ from typing import Any
 
 from ..console.input_error import InputError
 from ..recipe.cleaning import Cleaning
-from ..recipe.data import Corpora, ParallelData, TextData
+from ..recipe.data import Corpora, ParallelData, RunningText
 from ..recipe.recipe import Recipe
-from .corpus import Corpus, TextStream, build_corpus
+from .corpus import Corpus, NothingLeftError, TextStream, build_corpus
+from .hold_out import HeldOut, Part
 from .readers.hub_datasets import HubDataset
 from .readers.reader import Reader
 from .readers.sources import Source, pair_reader, parse_sources, text_reader
@@ -71,10 +72,11 @@ def pair_splits(recipe: Recipe[ParallelData]) -> Splits:
     return _splits(recipe, languages, lambda source: pair_reader(source, *languages))
 
 
-def text_splits(recipe: Recipe[TextData]) -> Splits:
+def text_splits(recipe: Recipe[RunningText]) -> Splits:
     """Running text of a recipe's training, validation and test split; raises what `pair_splits` raises."""
     data = recipe.data
-    return _splits(recipe, (data.language,), lambda source: text_reader(source, data.text_column, data.documents))
+    language = data.language or "und"  # undetermined, ISO 639-2
+    return _splits(recipe, (language,), lambda source: text_reader(source, data.text_column, data.documents))
 
 
 def training_sources(data: Corpora) -> list[Source]:
@@ -98,28 +100,48 @@ def _check_tags(recipe: Recipe[Any], sources: list[Source]) -> None:
 
 
 def _streaming(reader: Reader) -> Reader:
+    if isinstance(reader, HeldOut):
+        return replace(reader, reader=_streaming(reader.reader))
     return replace(reader, streaming=True) if isinstance(reader, HubDataset) else reader
 
 
 def _sources(data: Corpora, split: str) -> list[Source]:
+    if data.hold_out > 0:
+        split = "train"
     return parse_sources(getattr(data, split), f"data.{split}", data.dataset, data.config)
+
+
+def _part_of(reader: Reader, split: Part, share: float) -> Reader:
+    return HeldOut(reader=reader, part=split, share=share) if share > 0 else reader
 
 
 def _splits(recipe: Recipe[Any], languages: tuple[str, ...], open_source: OpenSource) -> Splits:
     data: Corpora = recipe.data
     cache, skip = cache_folder(recipe), data.on_bad_line == "skip"
+    parts: tuple[Part, ...] = ("train", "validation", "test")
     sources = {
-        split: [(source, open_source(source)) for source in _sources(data, split)]
-        for split in ("train", "validation", "test")
+        split: [(source, _part_of(open_source(source), split, data.hold_out)) for source in _sources(data, split)]
+        for split in parts
     }
     _check_tags(recipe, [source for readers in sources.values() for source, _ in readers])
     for readers in sources.values():  # before hours are spent on the first of them
         for _, reader in readers:
             reader.files()
 
-    def build(split: str, cleaning: Cleaning, held_out: tuple[Corpus, ...] = ()) -> Corpus:
-        field = f"data.{split}"
-        return build_corpus(cache, field, sources[split], cleaning, languages, skip_bad_lines=skip, held_out=held_out)
+    def build(split: Part, cleaning: Cleaning, held_out: tuple[Corpus, ...] = ()) -> Corpus:
+        is_held_out = data.hold_out > 0 and split != "train"
+        field = f"data.hold_out ({split})" if is_held_out else f"data.{split}"
+        try:
+            return build_corpus(
+                cache, field, sources[split], cleaning, languages, skip_bad_lines=skip, held_out=held_out
+            )
+        except NothingLeftError as error:
+            if not is_held_out:
+                raise
+            raise InputError(
+                f"data.hold_out is {data.hold_out}, by which so little text leaves nothing for the {split}; give a "
+                "larger one (up to 0.25), or a file for data.validation and one for data.test"
+            ) from error
 
     held_out = build("validation", AS_THEY_ARE), build("test", AS_THEY_ARE)
     train: Corpus | TextStream

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -20,16 +21,27 @@ from .token_store import TokenStore, TokenWriter
 Encode = Callable[[list[str]], list[list[int]]]
 """Token ids of each of some texts."""
 
+EncodeDocuments = Callable[[Iterable[pa.RecordBatch]], Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]]
+"""Ids of chunks of running text, and where in them documents begin (see `encoded_documents`)."""
 
-def batch_encoder(tokenizer: PreTrainedTokenizerFast, *, add_special_tokens: bool = True) -> Encode:
-    """What `tokenizer(texts).input_ids` is, without the offsets and masks that nobody asks for here."""
+
+def batch_encoder(
+    tokenizer: PreTrainedTokenizerFast, *, add_special_tokens: bool = True, split_special_tokens: bool | None = None
+) -> Encode:
+    """What `tokenizer(texts).input_ids` is, without the offsets and masks that nobody asks for here.
+
+    Args:
+        split_special_tokens: whether a text that spells a special token is read as its characters; by default as the
+            tokenizer says.
+    """
+    split = tokenizer.split_special_tokens if split_special_tokens is None else split_special_tokens
     backend = tokenizer.backend_tokenizer
 
     def encode(texts: list[str]) -> list[list[int]]:
         # A call of the tokenizer elsewhere may have changed these; they belong to the library's object.
         backend.no_truncation()
         backend.no_padding()
-        backend.encode_special_tokens = tokenizer.split_special_tokens
+        backend.encode_special_tokens = split
         return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)]
 
     return encode
@@ -50,16 +62,18 @@ def tokenized_pairs(
     return TokenStore(cached_folder(cache, "tokens", ingredients, write))
 
 
-def tokenized_documents(cache: Path, corpus: Corpus, tokenizer: PreTrainedTokenizerFast) -> TokenStore:
-    """The token ids of running text, a row for each document with its marks `<s>` and `</s>`; cached as pairs are."""
+def tokenized_documents(
+    cache: Path, corpus: Corpus, tokenizer: PreTrainedTokenizerFast, *, has_placeholders: bool = False
+) -> TokenStore:
+    """The token ids of running text, a row for each document, as `document_encoder` makes them; cached as pairs are."""
 
     def write(folder: Path) -> None:
-        encode = batch_encoder(tokenizer, add_special_tokens=False)
-        marks = {"begin": tokenizer.bos_token_id, "end": tokenizer.eos_token_id}
+        encode = document_encoder(tokenizer, has_placeholders=has_placeholders)
         with TokenWriter(folder, columns=1, vocab_size=len(tokenizer)) as writer:
-            write_documents(encoded_documents(_with_progress(corpus), encode, **marks), writer)
+            write_documents(encode(_with_progress(corpus)), writer)
 
-    ingredients = {"text": corpus.folder.name, "tokenizer": _identity(tokenizer)}
+    identity = _identity(tokenizer)
+    ingredients = {"text": corpus.folder.name, "tokenizer": identity, "has_placeholders": has_placeholders}
     return TokenStore(cached_folder(cache, "tokens", ingredients, write))
 
 
@@ -86,14 +100,31 @@ def write_pairs(chunks: Iterable[pa.RecordBatch], encoders: tuple[Encode, Encode
         writer.write_lengths(lengths)
 
 
+def document_encoder(tokenizer: PreTrainedTokenizerFast, *, has_placeholders: bool = False) -> EncodeDocuments:
+    """Encodes chunks of running text as `encoded_documents` does, with the tokenizer's marks.
+
+    Args:
+        has_placeholders: whether the text is for a model that fills something in. Its tokenizer finds `<mask>` in a
+            text, but a corpus that spells it does not mean it; and as `</s>` ends what such a model writes, no document
+            in the midst of a text ends with it.
+    """
+    split = True if has_placeholders else None
+    return partial(
+        encoded_documents,
+        encode=batch_encoder(tokenizer, add_special_tokens=False, split_special_tokens=split),
+        begin=tokenizer.bos_token_id,
+        end=None if has_placeholders else tokenizer.eos_token_id,
+    )
+
+
 def encoded_documents(
-    chunks: Iterable[pa.RecordBatch], encode: Encode, *, begin: int, end: int
+    chunks: Iterable[pa.RecordBatch], encode: Encode, *, begin: int, end: int | None
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Encodes chunks of running text, each document between a mark of its beginning and one of its end.
+    """Encodes chunks of running text, each document behind a mark of its beginning and before one of its end.
 
     Args:
         encode: adds no marks itself.
-        begin, end: ids of the marks.
+        begin, end: ids of the marks; with None ends have none.
 
     Yields:
         For each chunk its ids, (n,), and where in them documents begin; at last the mark that ends the last document.
@@ -107,7 +138,7 @@ def encoded_documents(
             encode(chunk.column("text").to_pylist()), chunk.column("begins").to_pylist(), strict=True
         ):
             if begins or not is_inside:
-                marks = [end, begin] if is_inside else [begin]
+                marks = [end, begin] if is_inside and end is not None else [begin]
                 length += len(marks)
                 starts.append(length - 1)
                 pieces.append(marks)
@@ -115,7 +146,7 @@ def encoded_documents(
             pieces.append(ids)
             length += len(ids)
         yield np.fromiter(chain.from_iterable(pieces), np.int64, length), np.array(starts, dtype=np.int64)
-    if is_inside:
+    if is_inside and end is not None:
         yield np.array([end]), np.empty(0, dtype=np.int64)
 
 

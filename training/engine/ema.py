@@ -5,8 +5,9 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+from .devices.sharding import forget_gathered
 
 
 class ExponentialMovingAverage:
@@ -49,6 +50,4 @@ class ExponentialMovingAverage:
     def _put(self, weights: Mapping[str, torch.Tensor]) -> None:
         for name, p in self.parameters.items():
             p.copy_(weights[name])
-        for module in self.model.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()  # what it has gathered for an evaluation is out of date
+        forget_gathered(self.model)

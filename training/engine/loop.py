@@ -23,6 +23,7 @@ from ..console.progress import say
 from ..costs.peak_flops import peak_flops_of
 from ..costs.step_flops import StepFlops
 from ..data.batches.token_budget import Batch
+from ..evaluation.evaluation_file import Evaluation
 from ..recipe.recipe import Recipe
 from ..reporting.energy import EnergyMeter
 from ..reporting.progress_state import ProgressState
@@ -35,6 +36,7 @@ from .devices.hardware import describe_hardware
 from .gradients import GradientNorms, gradient_norms
 from .guard import TrainingDivergedError, Verdict
 from .memory.allocator import keep_large_buffers
+from .memory.kernel_cache import bound_kernel_cache
 from .memory.split_batch import split_batch
 from .schedules import learning_rate
 from .step import add_gradients, sum_totals, try_longest_batch, update_weights
@@ -47,13 +49,26 @@ class FittedModel:
     """What training results in."""
 
     model: PreTrainedModel
-    """With the weights that score best on the validation split; in the first process only."""
+    """With the weights that score best on the validation split; in the first process only. Where its weights lie on
+    several processes, a copy on the CPU."""
 
     weights: str
     """Which weights these are."""
 
     progress: ProgressState
     """Steps, time, operations and energy, over all resumptions."""
+
+    state: TrainingState
+
+    def evaluate(self, split: str) -> Evaluation | None:
+        """All scores on a split, as training computes them: by the first process, or by all together.
+
+        All processes have to call it; None in those that take no part.
+        """
+        if not self.state.takes_part:
+            return None
+        with self.state.scoring() as model:
+            return self.state.task.scoring.evaluate(model, split)
 
 
 def fit(task: Task, recipe: Recipe[Any], folder: RunFolder, accelerator: Accelerator) -> FittedModel:
@@ -66,6 +81,7 @@ def fit(task: Task, recipe: Recipe[Any], folder: RunFolder, accelerator: Acceler
         TrainingStopped: if SIGINT or SIGTERM came; a checkpoint of that very step is saved before.
     """
     keep_large_buffers()
+    bound_kernel_cache()
     trainer = Trainer(task, recipe, folder, accelerator)
     trainer.train()
     return trainer.finish()
@@ -129,6 +145,8 @@ class Trainer:
                     with self.recorder.paused():
                         self._validate()
                         self._save()
+                        if self.accelerator.is_main_process:
+                            self.folder.settle()
                     if self._is_exhausted():
                         break
                 elif self._shall_stop or is_set_back or progress.step % save_every == 0:
@@ -139,20 +157,25 @@ class Trainer:
 
     def finish(self) -> FittedModel:
         """Chooses the final weights."""
-        model, weights = self.state.whole_model(), ""
-        if self.accelerator.is_main_process:
-            with self.state.precision.autocast():  # as every other validation
-                weights = choose_weights(
-                    self.task.scoring,
-                    model,
-                    self.folder,
-                    self.recipe.evaluation,
-                    self.progress.scores,
-                    self.progress.step,
-                )
-            model.config.use_cache = True
+        state, options, weights = self.state, self.recipe.evaluation, ""
+        if state.takes_part:
+
+            def validate() -> Any:
+                found = self.task.scoring.validate(state.plain)
+                return state.first_says(next(s.value for s in found if s.metric.name == options.select_by))
+
+            with state.scoring(), state.precision.autocast():  # as every other validation
+                checkpoints = state.first_says(dict(self.folder.checkpoints()))
+                choice = choose_weights(checkpoints, self.progress.scores, options, state.put_mean, validate)
+            weights, score = choice.name, choice.scores[choice.name]
+            if self.accelerator.is_main_process:
+                record = {"chosen": weights, "select_by": options.select_by, "candidates": choice.scores}
+                self.folder.log({"step": self.progress.step} | record)
+            say(f"weights: {weights} (validation {options.select_by} {score:.3f})")
+        model = state.whole_model()
+        state.config.use_cache = model.config.use_cache = True
         self.accelerator.wait_for_everyone()
-        return FittedModel(model, weights, self.progress)
+        return FittedModel(model, weights, self.progress, state)
 
     def _is_exhausted(self) -> bool:
         """Whether the validation score has stopped improving, by the recipe's patience."""
@@ -200,13 +223,8 @@ class Trainer:
             self._intervene(verdict, norms, position)
             if verdict.action == "roll_back":
                 return
-        window = progress.window
-        window.loss += loss
-        window.labels += int(totals.labels)
-        window.positions += int(totals.positions)
-        window.padding += int(totals.padding)
-        window.flops += totals.flops
-        progress.flops += totals.flops
+        if verdict is None or verdict.action != "skip":  # what is left out has trained nothing
+            progress.count(loss, totals)
         self.recorder.step_done(rate, norms.total, norms.by_layer)
 
     def _intervene(self, verdict: Verdict, norms: GradientNorms, position: Mapping[str, int]) -> None:
@@ -238,15 +256,15 @@ class Trainer:
         scores: dict[str, float] = {}
         average = self.state.average
         with average.in_place() if average is not None else nullcontext():
-            model = self.state.whole_model()
-            if self.accelerator.is_main_process:
-                with self.state.own_randomness(), self.state.precision.autocast():
+            if self.state.takes_part:
+                with self.state.scoring() as model, self.state.precision.autocast():
                     found = self.task.scoring.validate(model)
                     samples = self.task.scoring.validation_samples(model)
                 scores = {score.metric.name: score.value for score in found}
-                self.recorder.validated(found)
-                if samples:
-                    self.recorder.sampled(samples)
+        if self.accelerator.is_main_process:
+            self.recorder.validated(found)
+            if samples:
+                self.recorder.sampled(samples)
         if self.accelerator.num_processes > 1:
             (scores,) = broadcast_object_list([scores])
         self.progress.scores[self.progress.step] = scores

@@ -5,6 +5,7 @@ from accelerate.utils import extract_model_from_parallel
 from torch import Tensor, nn
 
 from ..data.batches.token_budget import Batch
+from ..evaluation.perplexity import aligned_labels
 
 
 def r_drop_loss(model: nn.Module, batch: Batch, alpha: float, num_items: Tensor) -> Tensor:
@@ -29,9 +30,8 @@ def r_drop_loss(model: nn.Module, batch: Batch, alpha: float, num_items: Tensor)
         num_items_in_batch=2 * num_items,
         return_logits=True,
     )
-    labels, logits = batch["labels"], outputs.logits  # (B, T), (2 B, T, V)
-    if not extract_model_from_parallel(model).config.is_encoder_decoder:
-        labels, logits = labels[:, 1:], logits[:, :-1]  # a language model's position t predicts token t + 1
+    labels = aligned_labels(extract_model_from_parallel(model), batch["labels"])  # (B, T) or (B, T - 1)
+    logits = outputs.logits[:, : labels.shape[1]]  # (2 B, T, V) or (2 B, T - 1, V)
     first, second = (half[labels != -100] for half in logits.chunk(2))  # (N, V) each
     return outputs.loss + alpha / 4 * symmetric_divergence(first, second) / num_items.to(logits.device)
 

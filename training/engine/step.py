@@ -1,6 +1,5 @@
 """One step: the gradients of its batches, added up over pieces and processes, and what they do to the weights."""
 
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -8,6 +7,7 @@ import torch
 from ..costs.step_flops import StepFlops
 from ..data.batches.token_budget import Batch
 from ..evaluation.perplexity import count_labels
+from ..reporting.progress_state import StepTotals
 from .checkpoints.snapshot import capture_random_states, restore_random_states
 from .devices.sharding import gradient_exchange
 from .gradients import GradientNorms, clip_gradients
@@ -15,18 +15,6 @@ from .memory.dry_run import dry_run
 from .optimizers import optimizer_state_bytes, set_learning_rate
 from .r_drop import r_drop_loss
 from .training_state import TrainingState
-
-
-@dataclass(frozen=True)
-class StepTotals:
-    """Counts of one step's batches over all processes."""
-
-    labels: float
-    positions: float
-    padding: float
-    flops: float
-    stops: float
-    """More than 0 if a process has been asked to stop."""
 
 
 def sum_totals(state: TrainingState, batches: list[Batch], flops_of: StepFlops, *, stop: bool) -> StepTotals:
@@ -37,10 +25,10 @@ def sum_totals(state: TrainingState, batches: list[Batch], flops_of: StepFlops, 
         flops_of: counts the floating-point operations of a batch.
         stop: whether this process has been asked to stop.
     """
-    is_shifted = state.config.is_encoder_decoder
-    labels = sum(count_labels(batch, is_shifted=is_shifted) for batch in batches)
-    masks = [batch["input_ids"] != state.config.pad_token_id for batch in batches]
-    if is_shifted:
+    labels = sum(count_labels(state.plain, batch) for batch in batches)
+    padding = -1 if state.config.pad_token_id is None else state.config.pad_token_id
+    masks = [batch["input_ids"] != padding for batch in batches]
+    if state.config.is_encoder_decoder:  # the target is a sequence of its own
         masks += [batch["labels"] != -100 for batch in batches]
     positions, real = sum(mask.numel() for mask in masks), sum(int(mask.sum()) for mask in masks)
     flops = sum(map(flops_of, batches)) * (2 if state.recipe.optimization.r_drop > 0 else 1)  # two passes
@@ -59,7 +47,7 @@ def add_gradients(state: TrainingState, batches: list[Batch], labels: float) -> 
         labels: of the whole step: sums are divided once.
     """
     device, alpha = state.accelerator.device, state.recipe.optimization.r_drop
-    count = torch.tensor(labels, dtype=torch.float32, device=device)
+    count = torch.tensor(max(1.0, labels), dtype=torch.float32, device=device)
     total = torch.zeros((), device=device)
     for index, batch in enumerate(batches):
         batch = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
@@ -91,7 +79,7 @@ def try_longest_batch(state: TrainingState) -> int:
         InputError: if there is not enough memory.
     """
     generators = capture_random_states(state.accelerator, state.layout)
-    count = partial(count_labels, is_shifted=state.config.is_encoder_decoder)
+    count = partial(count_labels, state.plain)
 
     def compute(parts: list[Batch]) -> None:
         state.set_training()

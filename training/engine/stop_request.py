@@ -1,6 +1,7 @@
 """SIGINT and SIGTERM as a wish to stop: the step is finished and the state saved before the program ends."""
 
 import signal
+import threading
 from types import FrameType
 
 
@@ -11,12 +12,15 @@ class TrainingStopped(Exception):  # noqa: N818 - not an error: somebody asked f
 class StopRequest:
     """Remembers SIGINT and SIGTERM instead of dying of them.
 
-    A second SIGINT ends the program at once. Launchers pass SIGTERM on to every process, some more than once.
+    A second SIGINT ends the program at once. Launchers pass SIGTERM on to every process, some more than once. A thread
+    that is not the main one gets no signals.
     """
 
     def __enter__(self) -> "StopRequest":
         self.requested = False
-        self.previous = {number: signal.signal(number, self._remember) for number in (signal.SIGINT, signal.SIGTERM)}
+        is_main = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+        self.previous = {number: signal.signal(number, self._remember) for number in numbers}
         return self
 
     def _remember(self, number: int, frame: FrameType | None) -> None:

@@ -1,22 +1,25 @@
 """All that training changes, from the weights to the position in the data: what a checkpoint holds."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import set_seed
+from accelerate.utils import broadcast_object_list, set_seed
 from transformers import PreTrainedModel
 
 from ..console.input_error import InputError
 from ..console.progress import say
 from ..data.batches.batch_stream import BatchStream
+from ..exact_weights import put_weights
 from ..recipe.changes import what_makes_batches
 from ..recipe.recipe import Recipe
 from ..reporting.progress_state import ProgressState
 from ..run_folder import RunFolder
 from ..tasks.protocols import Task
+from .checkpoints.averaging import mean_weights
 from .checkpoints.snapshot import (
     Snapshot,
     capture_random_states,
@@ -29,7 +32,7 @@ from .checkpoints.snapshot import (
 )
 from .devices.compiling import compile_blocks, recompute_activations
 from .devices.precision import Precision
-from .devices.sharding import Layout, distribute
+from .devices.sharding import Layout, distribute, forget_gathered
 from .ema import ExponentialMovingAverage
 from .guard import LossGuard
 from .optimizers import build_optimizers
@@ -53,7 +56,7 @@ class TrainingState:
         layout = self.layout = Layout.of(accelerator)
         options = recipe.optimization
         set_seed(recipe.run.seed)
-        plain = task.build_model()
+        plain = _build(task)
         if accelerator.is_main_process:
             folder.save_config(plain)
         plain.config.use_cache = False
@@ -88,8 +91,42 @@ class TrainingState:
         for parameter in self.parameters.values():
             parameter.grad = None
 
+    @property
+    def takes_part(self) -> bool:
+        """Whether this process computes scores: the first does, and where none has all weights, every process."""
+        return self.accelerator.is_main_process or not self.layout.is_whole
+
+    @contextmanager
+    def scoring(self) -> Iterator[PreTrainedModel]:
+        """A context with the model for scores and outputs, for processes that take part: all do the same in it.
+
+        What training draws next is what it would have drawn.
+        """
+        with self.own_randomness():
+            yield self.plain
+        forget_gathered(self.plain)
+
+    def first_says(self, value: Any) -> Any:
+        """A value of the first process, on all that take part."""
+        return value if self.layout.is_whole else broadcast_object_list([value])[0]
+
+    def put_mean(self, files: Sequence[Path]) -> None:
+        """Sets the weights to the mean of those in some files, for all that take part; the first process reads.
+
+        Raises:
+            InputError: if a file cannot be read, or holds the weights of another model.
+        """
+        if self.layout.is_whole:
+            put_weights(self.plain, mean_weights(files), str(files[0]))
+            return
+        forget_gathered(self.plain)
+        scatter_weights(self.plain, mean_weights(files) if self.accelerator.is_main_process else {}, self.accelerator)
+
     def whole_model(self) -> PreTrainedModel:
-        """The model with all its weights on this process; where they are sharded, a copy in the first process."""
+        """The model with all its weights, in the first process; of weights that lie on several, a copy on the CPU.
+
+        All processes have to call it. Others get their part.
+        """
         if self.layout.is_whole:
             return self.plain
         weights = gather_weights(self.plain)
@@ -97,9 +134,8 @@ class TrainingState:
             return self.plain
         with self.own_randomness():
             model = self.task.build_model()
-        model.load_state_dict(weights, strict=False)
-        model.tie_weights()
-        return model.to(self.accelerator.device)
+        put_weights(model, weights, "the processes' weights")
+        return model
 
     def own_randomness(self) -> AbstractContextManager[None]:
         """A context that may draw random numbers without changing what training draws next."""
@@ -181,3 +217,21 @@ class TrainingState:
             place = {"epoch": place["epoch"] + 1, "pool": 0, "index": 0}
             say(f"{', '.join(sorted(changed))} changed, and so have the batches: epoch {place['epoch']} begins")
         self.stream.load_state_dict(place)
+
+
+def _build(task: Task) -> PreTrainedModel:
+    """The model.
+
+    Raises:
+        InputError: if it does not fit into memory.
+    """
+    try:
+        return task.build_model()
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        reason = str(error).strip().splitlines()[0] if str(error) else "out of memory"
+        raise InputError(
+            f"model: it does not fit into memory ({reason}); make it smaller (model.hidden_size, the number of layers, "
+            "tokenizer.vocab_size); paperformer plan says beforehand what a model takes"
+        ) from error

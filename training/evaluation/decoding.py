@@ -17,7 +17,7 @@ def generate(model: PreTrainedModel, **arguments: Any) -> torch.Tensor:
     return untyped.generate(**arguments)
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference_mode: sharded weights that are gathered in it could not be trained
 def translate(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,

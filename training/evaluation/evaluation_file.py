@@ -79,5 +79,5 @@ def _scores_of_split(entry: Mapping[str, Any]) -> Iterable[Score]:
                 count=(own if has_count else entry)[metric.over],
                 signature=own["signature"] if metric.value_key == "score" else "",
                 split=entry["split"],
-                decoding=decoding if metric.compute is not None else "",
+                decoding=decoding if metric.of_outputs else "",
             )

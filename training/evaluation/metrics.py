@@ -29,7 +29,7 @@ class Metric:
     """Decimals that a card shows."""
 
     over: str = "sentences"
-    """What is counted below the line: sentences, tokens, words or bytes."""
+    """What is counted below the line: sentences, spans, tokens, words or bytes."""
 
     higher_is_better: bool = True
     on_hub: bool = False
@@ -40,7 +40,13 @@ class Metric:
     """In evaluation.json, the name of the value inside the metric's entry; None: the entry is the value."""
 
     compute: Compute | None = None
-    """Compares outputs with references, line by line; None for what follows from a model's probabilities."""
+    """Compares outputs with references, line by line; None for what its objective measures itself."""
+
+    of_outputs: bool = False
+    """Whether it depends on how outputs were generated; always, if it has `compute`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "of_outputs", self.of_outputs or self.compute is not None)
 
     @property
     def label(self) -> str:
@@ -120,6 +126,11 @@ PERPLEXITY = Metric(
     value_key=None,
 )
 BITS_PER_BYTE = Metric("bits_per_byte", "Bits a byte", digits=4, over="bytes", higher_is_better=False, value_key=None)
+MASKED_ACCURACY = Metric("masked_accuracy", "Masked accuracy", unit="%", over="tokens", value_key="percent")
+PSEUDO_PERPLEXITY = Metric(
+    "pseudo_perplexity", "Pseudo-perplexity a token", over="tokens", higher_is_better=False, value_key="per_token"
+)
+EXACT_SPANS = Metric("exact_spans", "Exact spans", unit="%", over="spans", value_key=None, of_outputs=True)
 EXACT_MATCH = Metric("exact_match", "Exact match", unit="%", on_hub=True, value_key=None, compute=match_exactly)
 
 METRICS = {
@@ -128,8 +139,11 @@ METRICS = {
         Metric("bleu", "BLEU", on_hub=True, compute=_corpus_score(BLEU)),  # Papineni et al. 2002, Post 2018
         Metric("chrf", "chrF", on_hub=True, compute=_corpus_score(CHRF)),  # Popović 2015
         EXACT_MATCH,
+        EXACT_SPANS,
+        MASKED_ACCURACY,
         LOSS,
         PERPLEXITY,
+        PSEUDO_PERPLEXITY,
         BITS_PER_BYTE,
     )
 }

@@ -6,6 +6,7 @@ Sums and counts travel together and are divided once, at the end.
 import math
 from collections.abc import Iterable
 from itertools import islice
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -16,7 +17,7 @@ from ..data.batches.token_budget import Batch, TokenIds, pad
 from .metrics import BITS_PER_BYTE, LOSS, PERPLEXITY, Score
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference_mode: sharded weights that are gathered in it could not be trained
 def loss_per_token(model: PreTrainedModel, batches: Iterable[Batch]) -> Score:
     """Mean cross-entropy over all labels of all batches, not smoothed, in nats a token."""
     model.eval()
@@ -25,14 +26,19 @@ def loss_per_token(model: PreTrainedModel, batches: Iterable[Batch]) -> Score:
         batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
         # Divided by 1: the sum. Logits are not wanted, the loss alone is computed in chunks.
         total += model(**batch, num_items_in_batch=1, return_logits=False).loss.item()
-        tokens += count_labels(batch, is_shifted=model.config.is_encoder_decoder)
+        tokens += count_labels(model, batch)
     return Score(metric=LOSS, value=total / max(1, tokens), count=tokens)
 
 
-def count_labels(batch: Batch, *, is_shifted: bool) -> int:
-    """How many labels of a batch count for the loss; a language model's first position has none."""
-    labels = batch["labels"] if is_shifted else batch["labels"][:, 1:]
-    return int((labels != -100).sum())
+def count_labels(model: PreTrainedModel, batch: Batch) -> int:
+    """How many labels of a batch count for the loss of one of our models."""
+    return int((aligned_labels(model, batch["labels"]) != -100).sum())
+
+
+def aligned_labels(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
+    """What the logits of each position are compared with; see `PaperformerPreTrainedModel.aligned_labels`."""
+    untyped: Any = model
+    return untyped.aligned_labels(labels)
 
 
 def language_model_scores(
@@ -79,4 +85,4 @@ def _overlapping_windows(documents: Iterable[TokenIds], context_length: int, bat
                 "attention_mask": pad([[1] * len(ids) for ids, _ in batch], 0),
                 "labels": labels,
             }
-            bar.update(count_labels({"labels": labels}, is_shifted=False))
+            bar.update(int((labels != -100).sum()))

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from yaml import YAMLError
 
 from ...configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
-from ...modeling.families import FAMILIES
+from ...modeling.families import FAMILIES, Family, family_of
 from ..console.input_error import InputError
 from ..evaluation.evaluation_file import EVALUATION_FILE, read_scores
+from ..exact_weights import load_exactly
 
 
 def check_ready_to_push(folder: Path) -> None:
@@ -31,15 +33,7 @@ def check_ready_to_push(folder: Path) -> None:
             f"{folder} is no paperformer model: its config.json has the model_type "
             f"{config.get('model_type')!r}, not one of {', '.join(families)}"
         )
-
-    index = folder / "model.safetensors.index.json"
-    shards = _read_json(index).get("weight_map", {}).values() if index.is_file() else []
-    for shard in sorted(set(shards) or {"model.safetensors"}):
-        try:
-            with safe_open(folder / shard, framework="pt"):
-                pass  # opening compares the header with the file's size
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"{folder / shard} is missing or damaged; save the weights again") from error
+    _check_files_of_weights(folder)
     _check_tokenizers(folder, has_two=config.get("source_vocab_size") is not None)
     modules = {reference.partition(".")[0] for reference in config.get("auto_map", {}).values()}
     if not modules or not all((folder / f"{module}.py").is_file() for module in modules):
@@ -55,6 +49,30 @@ def check_ready_to_push(folder: Path) -> None:
     card = folder / "README.md"
     if not _shows_scores(card):
         raise InputError(f"{card} is missing or shows no scores; write the model's card before publishing it")
+    _check_weights(folder, family_of(config["model_type"]))
+
+
+def _check_files_of_weights(folder: Path) -> None:
+    """Checks that all are there, and none is cut short."""
+    index = folder / "model.safetensors.index.json"
+    shards = _read_json(index).get("weight_map", {}).values() if index.is_file() else []
+    for shard in sorted(set(shards) or {"model.safetensors"}):
+        try:
+            with safe_open(folder / shard, framework="pt"):
+                pass  # opening compares the header with the file's size
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"{folder / shard} is missing or damaged; save the weights again") from error
+
+
+def _check_weights(folder: Path, family: Family) -> None:
+    """Checks that the weights are those of the configuration."""
+    try:
+        load_exactly(family.head.from_pretrained, str(folder))
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{folder} holds no model that can be loaded: {reason}") from error
 
 
 def _check_tokenizers(folder: Path, *, has_two: bool) -> None:

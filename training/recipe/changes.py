@@ -16,7 +16,7 @@ class Change(NamedTuple):
     now: Any
 
 
-_SAME_WEIGHTS = {
+SAME_WEIGHTS = {
     "model.dropout",
     "model.attention_dropout",
     "model.activation_dropout",
@@ -46,7 +46,7 @@ def check_changes(path: object, before: str, now: str) -> list[Change]:
     for field, earlier, value in changes:
         section = field.partition(".")[0]
         is_fixed = field in ("seed", "optimization.optimizer") or section in ("model", "tokenizer")
-        if is_fixed and field not in _SAME_WEIGHTS:
+        if is_fixed and field not in SAME_WEIGHTS:
             raise InputError(
                 f"the run {path} was begun with {field} {earlier}, and this recipe has {value}; resume it with the "
                 "same, or give another --name or --overwrite"

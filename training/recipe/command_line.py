@@ -54,9 +54,10 @@ class CommandLine:
         self.parser.add_class_arguments(options_class, section or None, skip=set[str | int](skip))
         for name, parameter in inspect.signature(options_class).parameters.items():
             if name not in skip:
-                self.fields[f"{section}.{name}" if section else name] = parameter.annotation
+                field = f"{section}.{name}" if section else name
+                self.fields[field] = parameter.annotation
                 if parameter.default is parameter.empty:
-                    self.required.append(name)
+                    self.required.append(field)
 
     def add_option(self, name: str, hint: Any) -> None:
         """Adds an option without documentation."""
@@ -111,6 +112,11 @@ class CommandLine:
                     word = f"{word}=true"
             (options if word.startswith("--") else words).append(word)
         return [*options, *words]
+
+    def knows_all(self, words: Sequence[str]) -> bool:
+        """Whether there is every option that is given."""
+        names = [word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")]
+        return all(self._has(name.removesuffix("+")) for name in names)
 
     def parse(self, arguments: Sequence[str], files: Sequence[RecipeFile] = (), **options: Any) -> Namespace:
         """The values of all options.

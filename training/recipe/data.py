@@ -1,10 +1,10 @@
-"""Where the text comes from, for translation and for language modelling."""
+"""Where the text comes from, and how each objective learns from it."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from ..console.input_error import InputError
-from .checks import check_at_least
+from .checks import check_at_least, check_fraction, check_positive
 from .evaluation import EvaluationOptions
 from .optimization import Optimization
 from .tokenizer import TokenizerOptions
@@ -44,6 +44,10 @@ class Corpora:
     test: SourceSpec = "test"
     """Test split, on which the chosen model is scored once."""
 
+    hold_out: float = 0.0
+    """Instead of a validation and a test split: the share of the training text, for example 0.02, that is held out for
+    each of them. Which sentences these are follows from their words, so that text that is added moves none."""
+
     temperature: float = 1.0
     """Of several training sources, an epoch has a share proportional to weight * rows ** (1 / temperature): 1 takes
     them as they are, 5 brings small ones up (Arivazhagan et al. 2019, arXiv 1907.05019)."""
@@ -67,6 +71,12 @@ class Corpora:
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "shuffle_buffer")
+        if not 0 <= self.hold_out <= 0.25:
+            raise ValueError(f"hold_out is {self.hold_out}; it must be from 0 to 0.25")
+        if self.hold_out > 0 and (self.validation, self.test) != ("validation", "test"):
+            raise ValueError(
+                f"hold_out is {self.hold_out}; with it, validation and test come from the training text: leave them out"
+            )
         check_at_least(self, 0, "workers")
         if not self.temperature > 0:
             raise ValueError(f"temperature is {self.temperature}; it must be greater than 0")
@@ -76,15 +86,22 @@ class Corpora:
                 "sources weights"
             )
 
+    def check_agreement(self, recipe: OtherSections) -> None:
+        """Checks what no section of a recipe can see by itself.
+
+        Raises:
+            InputError: naming the field.
+        """
+
 
 @dataclass(kw_only=True)
 class ParallelData(Corpora):
     """Sentence pairs to learn translation from."""
 
-    source_language: str = "en"
+    source_language: str
     """Code of the source language: the name of its column or the ending of its files."""
 
-    target_language: str = "de"
+    target_language: str
     """Code of the target language."""
 
     max_length: int = 128
@@ -98,22 +115,17 @@ class ParallelData(Corpora):
         check_at_least(self, 2, "max_length")  # a token and the end of the sentence
 
     def check_agreement(self, recipe: OtherSections) -> None:
-        """Checks what no section of a recipe can see by itself.
-
-        Raises:
-            InputError: naming the field.
-        """
         _check_length("max_length", self.max_length, recipe)
         if recipe.tokenizer.separate and recipe.model["share_embeddings"]:
             raise InputError("tokenizer.separate is true; model.share_embeddings must be false with it")
 
 
 @dataclass(kw_only=True)
-class TextData(Corpora):
-    """Running text to learn a language model from."""
+class RunningText(Corpora):
+    """Text of one language, in documents of any length."""
 
-    language: str = "en"
-    """Code of the text's language."""
+    language: str | None = "en"
+    """Code of the text's language, for its card and its cleaning; null if it is not known."""
 
     text_column: str = "text"
     """Column that holds the text, in tables and data sets of the Hub."""
@@ -125,19 +137,11 @@ class TextData(Corpora):
     context_length: int = 256
     """Tokens a training sequence."""
 
-    separate_documents: bool = False
-    """Let no token attend to another document of the same training sequence."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 2, "context_length")  # the first token is not predicted
 
     def check_agreement(self, recipe: OtherSections) -> None:
-        """Checks what no section of a recipe can see by itself.
-
-        Raises:
-            InputError: naming the field.
-        """
         _check_length("context_length", self.context_length, recipe)
         batch, selects_by, tokenizer = (
             recipe.optimization.tokens_per_batch,
@@ -156,6 +160,51 @@ class TextData(Corpora):
         for name in ("bpe_dropout", "unigram_alpha"):
             if (value := getattr(tokenizer, name)) > 0:
                 raise InputError(f"tokenizer.{name} is {value}; it is for translation, and must be 0")
+
+
+@dataclass(kw_only=True)
+class TextData(RunningText):
+    """Running text to learn a language model from."""
+
+    separate_documents: bool = False
+    """Let no token attend to another document of the same training sequence."""
+
+
+@dataclass(kw_only=True)
+class MaskedTextData(RunningText):
+    """Running text to learn an encoder from, by filling in masked tokens."""
+
+    mask_probability: float = 0.15
+    """Share of the tokens to predict (Devlin et al. 2019, section 3.1; Wettig et al. 2023, arXiv 2202.08005, find 0.4
+    better for large models)."""
+
+    pseudo_perplexity_tokens: int = 2000
+    """Of how many tokens, at random places, each split's pseudo-perplexity is estimated: each costs a pass of its own.
+    0 leaves it out."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "mask_probability")
+        check_fraction(self, "mask_probability")
+        check_at_least(self, 0, "pseudo_perplexity_tokens")
+
+
+@dataclass(kw_only=True)
+class CorruptedTextData(RunningText):
+    """Running text to learn an encoder-decoder from, by writing down the spans that were dropped from it."""
+
+    noise_density: float = 0.15
+    """Share of the tokens to drop (Raffel et al. 2020, section 3.3.4)."""
+
+    mean_span_length: float = 3.0
+    """Of the dropped spans, in tokens."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "noise_density")
+        check_fraction(self, "noise_density")
+        check_at_least(self, 1, "mean_span_length")
+        check_at_least(self, 4, "context_length")  # a kept token, a sentinel, and the end: a source at its shortest
 
 
 def _check_length(name: str, length: int, recipe: OtherSections) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from .checks import check_at_least
 
@@ -34,13 +34,19 @@ class EvaluationOptions:
     """Beam size of the final translations, and of the saved generation settings."""
 
     length_penalty: float = 1.0
-    """Exponent of the length by which a beam's score is divided."""
+    """Exponent of the length by which a beam's score is divided; of no effect with one beam."""
 
     samples: int = 10
     """Sample outputs for the card."""
 
     validation_samples: int = 2
     """Sample outputs at each validation, of the same inputs every time: shown, and kept in samples.jsonl."""
+
+    @property
+    def beam_search(self) -> dict[str, Any]:
+        """What `generate()` is to be told. A single beam has nothing to be compared with by its length, and
+        transformers saves no settings that have one beam and a penalty."""
+        return {"num_beams": self.num_beams, "length_penalty": self.length_penalty if self.num_beams > 1 else 1.0}
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "every_steps", "num_beams")

@@ -37,32 +37,13 @@ class RecipeFile:
     def __init__(self, path: Path, fields: Mapping[str, Any]):
         self.path, self.fields = path, fields
         self.given: dict[str, Given] = {}
-        text, root = self._read()
+        text, root = read_yaml(path)
         for name, line, node in self._entries(root, prefix=""):
             is_section = any(field.startswith(f"{name}.") for field in fields)
             for field, place, content in self._entries(node, f"{name}.") if is_section else [(name, line, node)]:
                 written = text[content.start_mark.index : content.end_mark.index].strip()
                 value = yaml.safe_load(yaml.serialize(content))
                 self.given[field] = Given(f"{path}, line {place}: ", written or "null", value)
-
-    def _read(self) -> tuple[str, yaml.Node | None]:
-        """The file's text, and its root in YAML."""
-        if self.path.is_dir():
-            raise InputError(f"{self.path} is a folder; a recipe is a YAML file")
-        try:
-            text = self.path.read_bytes().decode("utf-8")
-            return text, yaml.compose(text, Loader=yaml.SafeLoader)
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
-            message = f"{self.path}, line {line}: byte 0x{byte:02x} is not UTF-8; convert the file to UTF-8"
-            raise InputError(message) from error
-        except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise InputError(f"{self.path}, line {line}: this is not YAML: {error.problem}") from error
-        except yaml.YAMLError as error:
-            raise InputError(f"{self.path} is not YAML: {error}") from error
 
     def _entries(self, node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int, yaml.Node]]:
         """Field, line (counted from 1) and content of each entry of a mapping."""
@@ -79,3 +60,26 @@ class RecipeFile:
                 raise InputError(f"{self.path}, line {line}: there is no field {name}; {hint}")
             lines[name] = line
             yield name, line, value
+
+
+def read_yaml(path: Path) -> tuple[str, yaml.Node | None]:
+    """A file's text, and its root in YAML.
+
+    Raises:
+        InputError: if it cannot be read, is not UTF-8, or is not YAML.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; a recipe is a YAML file")
+    try:
+        text = path.read_bytes().decode("utf-8")
+        return text, yaml.compose(text, Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        raise InputError(f"{path}, line {line}: byte 0x{byte:02x} is not UTF-8; convert the file to UTF-8") from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InputError(f"{path}, line {line}: this is not YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not YAML: {error}") from error

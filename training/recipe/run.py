@@ -17,17 +17,26 @@ class RunOptions:
     name: str
     """Name of the run, which is also its folder's."""
 
+    objective: str | None = None
+    """What is trained: seq2seq, lm, encoder or denoising; `paperformer train` must say the same."""
+
     output_dir: str = "runs"
     """Folder of all runs; this one is written to OUTPUT_DIR/NAME."""
 
     seed: int = 1
     """Seed of the initial weights, of the order of the data and of dropout."""
 
+    init_from: str | None = None
+    """Begin with the weights, the configuration and the tokenizer of this model, with a fresh optimizer: a run's or a
+    model's folder, or a name on the Hub. Dropout and label smoothing may be others than the model's."""
+
     resume: bool = False
-    """Go on from the newest checkpoint of a run of the same name that was interrupted."""
+    """Go on from the newest checkpoint of a run of the same name that was interrupted; if it was to replace another,
+    with the new one."""
 
     overwrite: bool = False
-    """Delete an existing run of the same name first."""
+    """Replace an existing run of the same name. It is deleted when the new one has been validated once; if that fails
+    or is interrupted before, the old one is in its place again."""
 
     license: str | None = None
     """Licence of the trained model, as an SPDX identifier in lower case, for its card."""

@@ -56,6 +56,9 @@ class ModelCardFacts:
     license: str | None = None
     """Licence of the model, as the Hub writes it (`apache-2.0`); None if none was given."""
 
+    base: Mapping[str, str] | None = None
+    """The model whose weights it began with, if any: its `name`, and the `sha256` of its weights."""
+
     config: Mapping[str, Any]
     """The model's configuration, `model.config.to_dict()`."""
 
@@ -128,6 +131,7 @@ def build_card(facts: ModelCardFacts) -> ModelCard:
         model_id=json.dumps(facts.name),  # a JSON string is a Python string as well
         example=example,
         use=words.use.format(example=example),
+        call=words.call.format(example=example),
         results=[
             _row(score.split, score.metric.label, score.shown, score.basis, score.decoding or "–") for score in scores
         ],
@@ -167,7 +171,8 @@ def _metadata(facts: ModelCardFacts, scores: Sequence[Score]) -> ModelCardData:
         language=[code for code in languages if re.fullmatch("[a-z]{2,3}", code)] or None,
         license=facts.license,
         datasets=list(facts.hub_datasets) or None,
-        metrics=list(dict.fromkeys(score.metric.name for score in scores if score.metric.on_hub)),
+        base_model=facts.base["name"] if facts.base and "/" in facts.base["name"] else None,
+        metrics=list(dict.fromkeys(score.metric.name for score in scores if score.metric.on_hub)) or None,
         tags=["paperformer"],
         eval_results=[
             EvalResult(
@@ -190,11 +195,14 @@ def _description(facts: ModelCardFacts, words: CardWords) -> str:
     """One sentence on the architecture, one on what it does."""
     config = facts.config
     kind, purpose = words.describe(config, facts.languages)
+    begun = "trained from scratch"
+    if facts.base is not None:
+        begun = f"trained further from {facts.base['name']} (SHA-256 of its weights: {facts.base['sha256']})"
     return (
         f"{kind}, {config['hidden_size']} wide, with {config['num_attention_heads']} attention heads, "
         f"{config['norm_position']}-norm ({config['norm_type']}), {config['position_embedding_type']} "
         f"positions and {_vocabulary(config)}: {facts.parameters:,} parameters, "
-        f"trained from scratch. {purpose}"
+        f"{begun}. {purpose}"
     )
 
 
@@ -211,8 +219,13 @@ def _limits(facts: ModelCardFacts, words: CardWords, scores: Sequence[Score]) ->
         examples = facts.splits[0].examples
         amount = f"the {words.unit}" if examples is None else f"{examples:,} {words.unit}"
         limits.append(
-            f"All it knows comes from {amount} of {facts.dataset}: no other text was used, "
-            "and no pretrained weights. Expect errors on other subjects, styles and spellings."
+            f"All it knows comes from {amount} of {facts.dataset}"
+            + (
+                ": no other text was used, and no pretrained weights. "
+                if facts.base is None
+                else f", and from what {facts.base['name']} was trained on. "
+            )
+            + "Expect errors on other subjects, styles and spellings."
         )
     splits = " and ".join(dict.fromkeys(score.split for score in scores))
     limits.append(f"It was scored on the {splits} split of the same data only; on other text it will do worse.")

@@ -19,7 +19,7 @@ from ..recipe.run import RunOptions
 from ..run_folder import RunFolder
 from ..tasks.registry import objective_of_recipe
 
-_NOT_COMPARED = {"name", "output_dir", "data.workers", "data.cache_dir"}
+_NOT_COMPARED = {"objective", "name", "output_dir", "data.workers", "data.cache_dir"}
 """Fields of a recipe that do not change what its run computes."""
 
 _TEXT = {"data.dataset", "data.config", "data.source_language", "data.target_language", "data.language"}
@@ -241,9 +241,13 @@ def _read_metrics(run: RunRecord, folder: RunFolder) -> None:
     speeds = [float(record["tokens_per_second"]) for record in records if "tokens_per_second" in record]
     run.tokens_per_second = statistics.median(speeds) if speeds else None
     run.utilisation = _utilisation(records)
-    run.validation = {record["step"]: dict(record["validation"]) for record in records if "validation" in record}
+    run.validation = {
+        record["step"]: {name: _number(score) for name, score in record["validation"].items()}
+        for record in records
+        if "validation" in record
+    }
     for scores in run.validation.values():
-        float(scores[run.select_by])
+        scores[run.select_by]  # which none lacks
     run.events = [record for record in records if "event" in record]
     for record in records:
         run.joules = record.get("joules", run.joules)
@@ -251,8 +255,13 @@ def _read_metrics(run: RunRecord, folder: RunFolder) -> None:
     choices = [index for index, record in enumerate(records) if "chosen" in record]
     if choices and not any({"hardware", "loss", "validation"} & record.keys() for record in records[choices[-1] :]):
         choice = records[choices[-1]]
-        run.chosen, run.chosen_score = choice["chosen"], float(choice["candidates"][choice["chosen"]])
+        run.chosen, run.chosen_score = choice["chosen"], _number(choice["candidates"][choice["chosen"]])
         run.is_finished = folder.model_path.is_dir()
+
+
+def _number(value: Any) -> float:
+    """A number of metrics.jsonl, which has null for what is not finite."""
+    return math.nan if value is None else float(value)
 
 
 def _utilisation(records: Iterable[dict[str, Any]]) -> float | None:

@@ -70,13 +70,14 @@ class TrainingDisplay:
         if "validation" in record:
             self.validated(record["validation"])
         elif "loss" in record:
-            self._record = dict(record)
+            # null is what is not finite; without a loss, every step of the line was left out.
+            self._record = {name: value for name, value in record.items() if value is not None}
             self._loss.add(record["loss"])
             self._show()
 
-    def validated(self, scores: Mapping[str, float]) -> None:
-        """Takes up the scores of a validation, which stay until the next ones."""
-        self._scores = dict(scores)
+    def validated(self, scores: Mapping[str, float | None]) -> None:
+        """Takes up the scores of a validation, which stay until the next ones; None, not finite, is not shown."""
+        self._scores = {name: score for name, score in scores.items() if score is not None}
         self._show()
 
     def _show(self) -> None:
@@ -117,8 +118,8 @@ class _SmoothedLoss:
     def __init__(self) -> None:
         self.sum = self.weight = 0.0
 
-    def add(self, loss: float) -> None:
-        if math.isfinite(loss):  # one NaN would stay in it for ever
+    def add(self, loss: float | None) -> None:
+        if loss is not None and math.isfinite(loss):  # one NaN would stay in it for ever
             self.sum = SMOOTHING * self.sum + (1 - SMOOTHING) * loss
             self.weight = SMOOTHING * self.weight + (1 - SMOOTHING)
 

@@ -4,14 +4,28 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
+@dataclass(frozen=True)
+class StepTotals:
+    """Counts of one step's batches over all processes."""
+
+    labels: float
+    positions: float
+    padding: float
+    flops: float
+    stops: float
+    """More than 0 if a process has been asked to stop."""
+
+
 @dataclass
 class Window:
-    """Sums over the steps since the last line of metrics.jsonl, over all processes."""
+    """Sums over the steps since the last line of metrics.jsonl, over all processes; without those left out."""
 
     loss: float = 0.0
     """Of the mean losses of the steps, in nats a token."""
 
     steps: int = 0
+    """Those that are summed up here."""
+
     labels: int = 0
     """Tokens that were predicted."""
 
@@ -43,6 +57,22 @@ class ProgressState:
     """Validation scores by step."""
 
     window: Window = field(default_factory=Window)
+
+    def count(self, loss: float, totals: StepTotals) -> None:
+        """Adds a step that has changed the weights.
+
+        Args:
+            loss: its mean, in nats a token.
+            totals: of its batches.
+        """
+        window = self.window
+        window.loss += loss
+        window.steps += 1
+        window.labels += int(totals.labels)
+        window.positions += int(totals.positions)
+        window.padding += int(totals.padding)
+        window.flops += totals.flops
+        self.flops += totals.flops
 
     def state_dict(self) -> dict[str, Any]:
         """As JSON takes it."""

@@ -18,6 +18,8 @@ from .progress_state import ProgressState, Window
 from .trackers import track
 
 LOG_EVERY = 20  # steps between lines of metrics.jsonl
+STEPS_TO_JUDGE_BY = 10  # steps after which the time that is left is known
+MANY_HOURS = 3
 LINES_REMEMBERED = 50  # lines that the display of a resumed run begins with
 
 
@@ -46,6 +48,7 @@ class Recorder:
     ):
         self.accelerator, self.folder, self.progress = accelerator, folder, progress
         self.peak_flops, self.energy = peak_flops, energy
+        self.max_steps, self.first_step, self.first_seconds = max_steps, progress.step, progress.seconds
         self.display = TrainingDisplay(max_steps, progress.step)
         for record in folder.metrics()[-LINES_REMEMBERED:]:
             self.display.figures(record)
@@ -69,11 +72,22 @@ class Recorder:
         """
         self._stop_clock()
         self._start_clock()
-        self.progress.window.steps += 1
+        if self.progress.step == self.first_step + STEPS_TO_JUDGE_BY:
+            self._warn_of_hours()
         if self.progress.step % LOG_EVERY == 0:
             self._write(self._line(learning_rate, gradient_norm, by_layer()))
             self.progress.window = Window()
         self.display.step()
+
+    def _warn_of_hours(self) -> None:
+        """Says so if the rest will take hours: whoever did not mean that should not find out in the evening."""
+        seconds = (self.progress.seconds - self.first_seconds) / STEPS_TO_JUDGE_BY
+        left = self.max_steps - self.progress.step
+        if (hours := left * seconds / 3600) > MANY_HOURS:
+            say(
+                f"note: at this speed the {left:,} steps that are left take {hours:,.0f} hours; a smaller model "
+                "(--model.hidden_size, fewer layers) is faster, --optimization.max_steps sets how many steps there are"
+            )
 
     def validated(self, scores: Sequence[Score]) -> None:
         """Writes the scores of a validation."""
@@ -127,7 +141,7 @@ class Recorder:
             utilisation = window.flops / (window.seconds * self.peak_flops * devices)
         return {
             "step": self.progress.step,
-            "loss": window.loss / window.steps,
+            "loss": window.loss / window.steps if window.steps else None,
             "learning_rate": learning_rate,
             "gradient_norm": gradient_norm,
             "gradient_norm_by_layer": by_layer,

@@ -2,29 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from itertools import islice
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ...configuration.configuration_lm import PaperformerLMConfig
 from ...modeling.families import FAMILIES
 from ...modeling.modeling_lm import PaperformerForCausalLM
-from ..console.input_error import InputError
+from ..data.batches.packing import CausalBlocks
 from ..data.batches.text_batches import BlockOptions, StreamedTextBatches, TextBatches
-from ..data.corpus import TextStream
-from ..data.splits import SplitFacts, Splits, cache_folder, text_splits
-from ..data.tokenizers import Tokenizers, padded_size
-from ..data.tokenizing import batch_encoder, encoded_documents, tokenized_documents
+from ..data.splits import SplitFacts, Splits, text_splits
+from ..data.tokenizers import TokenizerNeeds, Tokenizers, padded_size
 from ..evaluation.decoding import generate
 from ..evaluation.evaluation_file import Evaluation
 from ..evaluation.metrics import BITS_PER_BYTE, LOSS, Score
 from ..evaluation.perplexity import language_model_scores
 from ..recipe.data import TextData
 from ..recipe.recipe import Recipe
+from .base_model import initial_model, set_generation
 from .objective import CardWords, Objective
 from .protocols import Task
+from .running_text import first_lines, held_out_facts, held_out_tokens, text_batches
 
 
 def language_modeling_task(recipe: Recipe[TextData], splits: Splits, tokenizers: Tokenizers) -> Task:
@@ -47,21 +46,20 @@ def language_modeling_task(recipe: Recipe[TextData], splits: Splits, tokenizers:
 
 
 def build_language_model(recipe: Recipe[TextData], tokenizer: PreTrainedTokenizerFast) -> PaperformerForCausalLM:
-    """A decoder-only model for the vocabulary, with fresh weights."""
-    tokens = {
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-    }
-    vocab_size = padded_size(tokenizer, recipe.tokenizer.pad_vocab_to_multiple_of)
-    model = PaperformerForCausalLM(PaperformerLMConfig(**recipe.model, vocab_size=vocab_size, **tokens))
-    model.generation_config = GenerationConfig(
-        **tokens,
-        do_sample=True,
-        top_p=0.95,
-        temperature=0.9,
-        max_new_tokens=min(200, recipe.data.context_length // 2),
-    )
+    """A decoder-only model for the vocabulary."""
+
+    def fresh_config() -> PaperformerLMConfig:
+        return PaperformerLMConfig(
+            **recipe.model,
+            vocab_size=padded_size(tokenizer, recipe.tokenizer.pad_vocab_to_multiple_of),
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+        )
+
+    model: PaperformerForCausalLM = initial_model(recipe, FAMILIES["lm"], fresh_config)
+    longest = min(200, recipe.data.context_length // 2)
+    set_generation(model, recipe, do_sample=True, top_p=0.95, temperature=0.9, max_new_tokens=longest)
     return model
 
 
@@ -73,28 +71,16 @@ def language_modeling_batches(
     Raises:
         InputError: if there is less than one.
     """
-    data, train = recipe.data, splits.train
+    data = recipe.data
     options = BlockOptions(
-        context_length=data.context_length,
+        block_length=data.context_length,
         blocks_per_batch=max(1, recipe.optimization.tokens_per_batch // data.context_length),
         seed=recipe.run.seed,
-        pad_token_id=tokenizer.pad_token_id,
-        separate_documents=data.separate_documents,
+        is_causal=True,
+        ordinary_token_id=len(tokenizer) - 1,
     )
-    if isinstance(train, TextStream):
-        encode = partial(
-            encoded_documents,
-            encode=batch_encoder(tokenizer, add_special_tokens=False),
-            begin=tokenizer.bos_token_id,
-            end=tokenizer.eos_token_id,
-        )
-        return StreamedTextBatches(train.chunks, encode, options, data.shuffle_buffer)
-    store = tokenized_documents(cache_folder(recipe), train, tokenizer)
-    if len(store.ids) < data.context_length:
-        raise InputError(
-            f"data.train has {len(store.ids):,} tokens; it needs at least data.context_length ({data.context_length:,})"
-        )
-    return TextBatches(train, store, options, weights=splits.weights, temperature=data.temperature)
+    collate = CausalBlocks(pad_token_id=tokenizer.pad_token_id, separate_documents=data.separate_documents)
+    return text_batches(recipe, splits, tokenizer, options, collate)
 
 
 class LanguageModelScoring:
@@ -107,11 +93,7 @@ class LanguageModelScoring:
 
     def __init__(self, recipe: Recipe[TextData], splits: Splits, tokenizer: PreTrainedTokenizerFast):
         self.recipe, self.splits, self.tokenizer = recipe, splits, tokenizer
-        cache = cache_folder(recipe)
-        self.held_out = {
-            "validation": tokenized_documents(cache, splits.validation, tokenizer),
-            "test": tokenized_documents(cache, splits.test, tokenizer),
-        }
+        self.held_out = held_out_tokens(recipe, splits, tokenizer)
         """Token ids of the splits that are scored, a row for each document."""
 
     def validate(self, model: PreTrainedModel) -> list[Score]:
@@ -141,9 +123,7 @@ class LanguageModelScoring:
 
     def facts(self) -> list[SplitFacts]:
         """Sizes of the splits that are scored."""
-        return [
-            SplitFacts(name=split, examples=len(store), tokens=len(store.ids)) for split, store in self.held_out.items()
-        ]
+        return held_out_facts(self.held_out)
 
     @cached_property
     def prompts(self) -> list[str]:
@@ -152,10 +132,8 @@ class LanguageModelScoring:
 
     def _prompts(self, split: str, count: int) -> list[str]:
         """The first lines of a split that are not blank; of a long one, as much as fills half a context."""
-        pieces = getattr(self.splits, split).texts("text")
-        lines = (line + "\n" for piece in pieces for line in piece.split("\n") if line.strip())
         prompts = []
-        for line in islice(lines, count):
+        for line in first_lines(getattr(self.splits, split), count):
             ids = self.tokenizer(line).input_ids
             most = max(1, self.recipe.data.context_length // 2 - 1)  # and `<s>`
             # A cut inside a character leaves the sign for undecodable bytes at the end.
@@ -191,10 +169,9 @@ LANGUAGE_MODELING = Objective(
     hub_task="text-generation",
     family=FAMILIES["lm"],
     data=TextData,
-    own_field="data.context_length",
     open_splits=text_splits,
     make_task=language_modeling_task,
-    max_length=lambda recipe: None,
+    tokenizer_needs=lambda recipe: TokenizerNeeds(append_eos=False),
     selects_by_outputs=False,
     card=CardWords(
         title="Text generation",

@@ -1,16 +1,22 @@
 """What there is to know of a training objective outside of its own file."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...modeling.families import Family
+from ..console.input_error import InputError
 from ..data.splits import Splits
-from ..data.tokenizers import Tokenizers
+from ..data.tokenizers import TokenizerNeeds, Tokenizers
 from ..evaluation.metrics import LOSS, output_metrics
+from ..recipe.data import ParallelData
 from ..recipe.parsing import parse_recipe
 from ..recipe.recipe import Recipe
+from .base_model import check_overrides, defaults_of_base
 from .protocols import Task
+from .suitable_recipe import complete_recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +32,15 @@ class CardWords:
     describe: Callable[[Mapping[str, Any], Sequence[str]], tuple[str, str]]
     """Configuration and languages -> the kind of model, and a sentence on what it does."""
 
-    use: str
-    """Code that loads the model in a pipeline and calls it; {example} stands for an input."""
+    use: str = ""
+    """Code that loads the model in a pipeline and calls it; {example} stands for an input. Empty where transformers has
+    no pipeline for it."""
 
     generation: str = ""
     """Arguments of `generate()` in the card's second example."""
+
+    call: str = ""
+    """Code that uses `tokenizer` and `model`, where that is not `generate()`."""
 
     about_scores: str
     """What to know before comparing them."""
@@ -62,15 +72,12 @@ class Objective:
     data: type
     """The class of the recipes' section `data`."""
 
-    own_field: str
-    """A field that recipes of no other objective have, by which a run's recipe is known."""
-
     open_splits: Callable[[Recipe[Any]], Splits]
     """Reads and cleans the text."""
 
     make_task: Callable[[Recipe[Any], Splits, Tokenizers], Task]
-    max_length: Callable[[Recipe[Any]], int | None]
-    """The longest input in tokens, for a tokenizer that is trained."""
+    tokenizer_needs: Callable[[Recipe[Any]], TokenizerNeeds]
+    """What the tokenizer of a recipe must have."""
 
     selects_by_outputs: bool
     """Whether validation makes outputs that the weights can be selected by."""
@@ -82,6 +89,10 @@ class Objective:
         """The module that `accelerate launch -m` takes."""
         return f"paperformer.training.train_{self.name}"
 
+    def command(self, arguments: Sequence[str]) -> str:
+        """The command line that trains by a recipe, given the words that it is read from."""
+        return f"accelerate launch -m {self.script} {shlex.join(arguments)}"
+
     def read_recipe(self, arguments: list[str]) -> Recipe[Any]:
         """Parses a command line into a recipe.
 
@@ -89,12 +100,25 @@ class Objective:
             InputError: as `parse_recipe`; also if there is no such score to select by.
         """
         choices = [LOSS.name, *(metric.name for metric in output_metrics())]
-        return parse_recipe(
+        of_base: dict[str, Any] = {}
+
+        def defaults_of_this_base(given: Mapping[str, Any]) -> Mapping[str, Any]:
+            of_base.update(defaults_of_base(given, self.family))
+            return of_base
+
+        recipe: Recipe[Any] = parse_recipe(
             arguments,
             self.family.config,
             self.data,
             # Of a language model, its data section says that it must be the loss.
             choices={"evaluation.select_by": choices} if self.selects_by_outputs else None,
+            defaults={"objective": self.name},
+            complete=partial(complete_recipe, self.name, is_parallel=issubclass(self.data, ParallelData)),
+            more_defaults=defaults_of_this_base,
             prog=f"train_{self.name}",
             description=f"{self.summary}: accelerate launch -m {self.script} --config RECIPE [overrides].",
         )
+        if (given := recipe.run.objective) != self.name:
+            raise InputError(f"the recipe's objective is {given}; train it with paperformer train {given}")
+        check_overrides(recipe, of_base)
+        return recipe

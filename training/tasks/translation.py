@@ -5,7 +5,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ...configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from ...modeling.families import FAMILIES
@@ -16,7 +16,7 @@ from ..console.progress import say
 from ..data.batches.pair_batches import BatchOptions, PairBatches, Sample, StreamedPairBatches
 from ..data.corpus import TextStream
 from ..data.splits import SplitFacts, Splits, cache_folder, pair_splits
-from ..data.tokenizers import Tokenizers, padded_size
+from ..data.tokenizers import TokenizerNeeds, Tokenizers, padded_size
 from ..data.tokenizing import Encode, batch_encoder, tokenized_pairs
 from ..evaluation.decoding import translate
 from ..evaluation.evaluation_file import Evaluation
@@ -25,6 +25,7 @@ from ..evaluation.perplexity import loss_per_token
 from ..recipe.data import ParallelData
 from ..recipe.recipe import Recipe
 from ..recipe.tokenizer import TokenizerOptions
+from .base_model import initial_model, set_generation
 from .objective import CardWords, Objective
 from .protocols import Task
 
@@ -50,25 +51,25 @@ def translation_task(recipe: Recipe[ParallelData], splits: Splits, tokenizers: T
 def build_translation_model(
     recipe: Recipe[ParallelData], tokenizers: Tokenizers
 ) -> PaperformerForConditionalGeneration:
-    """An encoder-decoder for the vocabularies, with fresh weights."""
+    """An encoder-decoder for the vocabularies."""
     tokenizer, multiple = tokenizers.target, recipe.tokenizer.pad_vocab_to_multiple_of
-    separate = {}
-    if tokenizers.are_separate:
-        separate["source_vocab_size"] = padded_size(tokenizers.source, multiple)
-    tokens = {
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "decoder_start_token_id": tokenizer.bos_token_id,
-    }
-    config = PaperformerSeq2SeqConfig(**recipe.model | separate, vocab_size=padded_size(tokenizer, multiple), **tokens)
-    model = PaperformerForConditionalGeneration(config)
-    model.generation_config = GenerationConfig(
-        **tokens,
-        num_beams=recipe.evaluation.num_beams,
-        length_penalty=recipe.evaluation.length_penalty,
-        max_new_tokens=min(2 * recipe.data.max_length + 20, config.max_position_embeddings - 1),
-    )
+
+    def fresh_config() -> PaperformerSeq2SeqConfig:
+        separate = {}
+        if tokenizers.are_separate:
+            separate["source_vocab_size"] = padded_size(tokenizers.source, multiple)
+        return PaperformerSeq2SeqConfig(
+            **recipe.model | separate,
+            vocab_size=padded_size(tokenizer, multiple),
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            decoder_start_token_id=tokenizer.bos_token_id,
+        )
+
+    model: PaperformerForConditionalGeneration = initial_model(recipe, FAMILIES["seq2seq"], fresh_config)
+    longest = min(2 * recipe.data.max_length + 20, model.config.max_position_embeddings - 1)
+    set_generation(model, recipe, **recipe.evaluation.beam_search, max_new_tokens=longest)
     return model
 
 
@@ -143,8 +144,7 @@ class TranslationScoring:
 
     def evaluate(self, model: PreTrainedModel, split: str) -> Evaluation:
         """Scores and translations of a whole split, by beam search."""
-        options = self.recipe.evaluation
-        decoding = {"num_beams": options.num_beams, "length_penalty": options.length_penalty}
+        decoding = self.recipe.evaluation.beam_search
         sources, references = map(list, zip(*self.pairs[split], strict=True))
         outputs = self._translate(model, sources, **decoding)
         scores = [*score_outputs(outputs, references), self._loss(model, split)]
@@ -240,10 +240,9 @@ TRANSLATION = Objective(
     hub_task="translation",
     family=FAMILIES["seq2seq"],
     data=ParallelData,
-    own_field="data.source_language",
     open_splits=pair_splits,
     make_task=translation_task,
-    max_length=lambda recipe: recipe.data.max_length,
+    tokenizer_needs=lambda recipe: TokenizerNeeds(append_eos=True, max_length=recipe.data.max_length),
     selects_by_outputs=True,
     card=CardWords(
         title="Translation",

@@ -271,15 +271,13 @@ def test_folders_that_are_damaged(originals: dict[str, Original], refused: Calla
     assert "has a quantization_config; convert the model that is not quantized" in refused(folder, "--to", "llama")
     shutil.copy(originals["llama"].folder / "model.safetensors", weights)
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 12}))
-    assert f"{folder} is no paperformer-lm that can be loaded: " in refused(folder, "--to", "llama")
+    assert f"{folder}: the weights are not those of the configuration" in refused(folder, "--to", "llama")
 
 
 def test_a_model_without_its_head(refused: Callable[..., str], tmp_path: Path) -> None:
     config = GPT2.theirs.config_class(**THEIRS["gpt2"], tie_word_embeddings=False)
     GPT2Model(config).save_pretrained(tmp_path / "headless")
-    assert "lacks 1 tensors of GPT2LMHeadModel, lm_head.weight among them" in refused(
-        tmp_path / "headless", "--from", "gpt2"
-    )
+    assert "a gpt2: of its tensors 1 missing (lm_head.weight); " in refused(tmp_path / "headless", "--from", "gpt2")
 
 
 def test_weights_of_other_heads_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,6 +309,11 @@ def test_another_function_is_not_written(
 def test_a_model_that_computes_no_numbers_is_not_written(refused: Callable[..., str], tmp_path: Path) -> None:
     model = random_model(LLAMA.ours, LLAMA.ours.config_class(**OURS["llama"]))
     torch.nn.init.constant_(model.model.norm.weight, float("nan"))
+    model.save_pretrained(tmp_path / "broken")
+    assert "tensors have values that are NaN or infinite (model.norm.weight)" in refused(
+        tmp_path / "broken", "--to", "llama"
+    )
+    torch.nn.init.constant_(model.model.norm.weight, 3e38)  # finite, and what is computed with it is not
     model.save_pretrained(tmp_path / "broken")
     assert "its logits differ by nan" in refused(tmp_path / "broken", "--to", "llama")
 

@@ -69,6 +69,15 @@ def test_steps_that_were_done_again_after_a_roll_back_count_once(tmp_path: Path)
     assert history.total[1:] == [9.0, 9.0, 9.0]
 
 
+def test_norms_that_were_not_finite(tmp_path: Path) -> None:
+    run = write(tmp_path, LM)
+    with (run / "metrics.jsonl").open("a") as file:
+        norms = {"embed_tokens": None}
+        file.write(json.dumps({"step": 80, "gradient_norm": None, "gradient_norm_by_layer": norms}) + "\n")
+    history = read_gradient_history(run)
+    assert np.isnan([history.total[-1], history.modules["embed_tokens"][-1]]).all()
+
+
 def test_lines_of_a_language_model(tmp_path: Path) -> None:
     history = read_gradient_history(write(tmp_path, LM))
     figure = draw_gradients(history, "tiny")

@@ -138,7 +138,8 @@ def test_where_nothing_can_be_written(refused: Callable[..., str], tmp_path: Pat
 def test_without_matplotlib(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
     for kind in PLOTS:
-        assert refused("plot", kind, ".") == "plots need matplotlib; install it with: pip install 'paperformer[plots]'"
+        line = refused("plot", kind, ".")
+        assert line == "plots need matplotlib, paperformer's extra plots; install it with: pip install matplotlib"
 
 
 def test_pyplot_is_left_alone(folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

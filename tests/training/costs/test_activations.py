@@ -29,7 +29,7 @@ def saved_bytes(model: PreTrainedModel, tensors: dict[str, torch.Tensor], *, aut
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
         torch.autocast("cpu", torch.bfloat16, enabled=autocast),
     ):
-        model(**tensors)
+        model(**tensors, return_logits=False)
     return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
 
 

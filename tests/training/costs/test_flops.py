@@ -24,7 +24,7 @@ def inputs(config: Config, batch: int, length: int, source_length: int, device: 
 
 def counted_flops(model: PreTrainedModel, tensors: dict[str, torch.Tensor], *, backward: bool = False) -> int:
     with FlopCounterMode(display=False) as counter:
-        output = model(**tensors)
+        output = model(**tensors, return_logits=not backward)
         if backward:
             output.loss.backward()
     return counter.get_total_flops()

@@ -5,7 +5,13 @@ import pytest
 
 from paperformer.training.data import tokenizers as run_tokenizers
 from paperformer.training.data.splits import cache_folder, pair_splits
-from paperformer.training.data.tokenizers import Tokenizers, load_tokenizers, padded_size, trained_tokenizers
+from paperformer.training.data.tokenizers import (
+    TokenizerNeeds,
+    Tokenizers,
+    load_tokenizers,
+    padded_size,
+    trained_tokenizers,
+)
 from paperformer.training.recipe.data import ParallelData
 from paperformer.training.recipe.recipe import Recipe
 
@@ -13,7 +19,9 @@ MakeRecipe = Callable[..., Recipe[ParallelData]]
 
 
 def trained(recipe: Recipe[ParallelData]) -> Tokenizers:
-    return trained_tokenizers(recipe, pair_splits(recipe).train, cache_folder(recipe), max_length=40)
+    return trained_tokenizers(
+        recipe, pair_splits(recipe).train, cache_folder(recipe), TokenizerNeeds(append_eos=True, max_length=40)
+    )
 
 
 def test_they_are_trained_once_for_a_text_and_its_options(

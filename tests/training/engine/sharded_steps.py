@@ -59,11 +59,11 @@ def check(optimizer: str, *, tied: bool) -> None:
 
     @torch.no_grad()
     def losses() -> list[float]:
-        return [model(input_ids=ids, labels=ids).loss.item() for model in models]
+        return [model(input_ids=ids, labels=ids, return_logits=False).loss.item() for model in models]
 
     for step in range(1, 4):
         for model, own, average in zip(models, optimizers, averages, strict=True):
-            model(input_ids=ids, labels=ids).loss.backward()
+            model(input_ids=ids, labels=ids, return_logits=False).loss.backward()
             set_learning_rate(own, 0.01)
             for each in own:
                 each.step()

@@ -134,6 +134,15 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
+def check_generation(processes: PartialState, layout: Layout, name: str) -> None:
+    """Before anything else has gone through the model: `generate` begins with a part of it, such as the encoder."""
+    ids = torch.randint(3, 51, (3, 5), generator=torch.Generator().manual_seed(1))
+    options: dict[str, Any] = {"max_new_tokens": 6, "num_beams": 2, "do_sample": False}
+    models: Any = [make(name).eval(), distribute(make(name), layout, processes).eval()]  # type: ignore[arg-type]
+    outputs = [model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **options) for model in models]
+    assert torch.equal(*outputs), outputs
+
+
 def check_dropout(processes: PartialState, layout: Layout) -> None:
     """Processes that compute a block together drop the same; those with other batches do not."""
     model = distribute(make("lm", dropout=0.3), layout, processes).train()
@@ -157,6 +166,8 @@ if __name__ == "__main__":
     check(state, both, "untied lm", "adam")
     check(state, both, "learned", "adamw", r_drop=1.0)
     check(state, both, "seq2seq", "adamw")
+    for name in ("lm", "seq2seq"):
+        check_generation(state, both, name)
     check_dropout(state, both)
     if state.is_main_process:
         print("the same")

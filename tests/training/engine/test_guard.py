@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paperformer import PaperformerForCausalLM
+from paperformer.training.engine import loop
 from paperformer.training.engine.guard import LossGuard, TrainingDivergedError, Verdict
 from paperformer.training.recipe.data import TextData
 from paperformer.training.recipe.guard import Guard
@@ -164,6 +165,30 @@ def test_a_step_is_skipped(lm_recipe: Recipes, train: Train, monkeypatch: pytest
     assert (event["step"], event["action"], event["parameter"]) == (3, "skip", POISONED)
     assert event["batch"] == {"epoch": 0, "pool": 0, "index": 2}
     assert [record["step"] for record in folder.metrics() if "learning_rate" in record] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_skipped_step_counts_in_no_figure_and_what_is_not_finite_is_null(
+    lm_recipe: Recipes, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses: list[float] = []
+    add = loop.add_gradients
+
+    def add_gradients(*arguments: Any) -> float:
+        loss = add(*arguments)
+        losses.append(math.nan if len(losses) in (2, 3, 4) else loss)
+        return losses[-1]
+
+    monkeypatch.setattr(recorder, "LOG_EVERY", 2)
+    monkeypatch.setattr(loop, "add_gradients", add_gradients)
+    fitted, folder = train(lm_recipe(guard__non_finite="skip", evaluation__every_steps=6))
+    text = folder.metrics_path.read_text("utf-8")
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    lines = [record for record in folder.metrics() if "learning_rate" in record]
+    assert [line["loss"] for line in lines] == [(losses[0] + losses[1]) / 2, None, losses[5]]
+    assert [line["flops"] > 0 for line in lines] == [True, False, True]
+    assert [line["tokens_per_second"] > 0 for line in lines] == [True, False, True]
+    assert fitted.progress.flops == sum(line["flops"] for line in lines)
 
 
 @pytest.mark.usefixtures("no_dry_run")

@@ -213,3 +213,19 @@ def test_gradient_checkpointing_computes_blocks_twice_and_changes_no_figure(
         blocks_per_pass.append(passes.count("block") / passes.count("whole"))
     assert found[0] == found[1]
     assert blocks_per_pass == [1, 2]
+
+
+def test_a_step_without_labels_changes_nothing_and_is_no_fault(lm_recipe: Recipes, train: Train) -> None:
+    """It may come of masking few tokens: their loss is 0, not 0 / 0."""
+
+    def change(task: Task) -> None:
+        collate = task.batches.collate
+
+        def without_labels(batch: Any) -> Any:
+            tensors = collate(batch)
+            return tensors | {"labels": torch.full_like(tensors["labels"], -100)}
+
+        task.batches.collate = without_labels
+
+    _, folder = train(lm_recipe(guard__non_finite="stop"), change=change)
+    assert [record for record in folder.metrics() if "event" in record] == []

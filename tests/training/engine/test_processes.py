@@ -67,6 +67,8 @@ def case(tmp_path_factory: pytest.TempPathFactory, text_folder: Path, pairs_fold
         },
         "seq2seq": {
             "data.dataset": pairs_folder,
+            "data.source_language": "en",
+            "data.target_language": "de",
             "data.max_length": 40,
             "model.encoder_layers": 1,
             "model.decoder_layers": 1,
@@ -86,6 +88,7 @@ def case(tmp_path_factory: pytest.TempPathFactory, text_folder: Path, pairs_fold
             "optimization.ema_decay": 0.5,
             "model.dropout": 0.0,
             "evaluation.every_steps": 3,
+            "evaluation.average_checkpoints": 2,
             "evaluation.validation_samples": 1,
         }
         changes = {option.replace("__", "."): value for option, value in options.items()}
@@ -127,6 +130,11 @@ def results(case: Callable[..., Case], tmp_path_factory: pytest.TempPathFactory)
             name = f"lm alone, then {layout}"
             cases[name] = case("lm", f"alone-then-{layout}", layout=layout, resume=True)
             keep_first_half(Path(first_half["folder"]), Path(cases[name]["folder"]))
+            together.append(cases[name])
+        for layout in ("sharded", "tensor"):
+            name = f"seq2seq finished, then {layout}"
+            cases[name] = case("seq2seq", f"finished-then-{layout}", layout=layout, resume=True)
+            shutil.copytree(cases["seq2seq alone"]["folder"], cases[name]["folder"])
             together.append(cases[name])
         for name, options in (("dropout", {}), ("dropout, resumed", {"resume": True})):
             made = cases[name] = case("lm", name, layout="tensor", model__dropout=0.3, **options)
@@ -180,9 +188,15 @@ def result(run: Path, rank: int = 0) -> dict[str, Any]:
     return found
 
 
+def evaluation(run: Path, rank: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / f"evaluation-{rank}.json").read_text())
+    return found
+
+
 SAME = [(f"{family} {layout}", f"{family} alone") for family in ("lm", "seq2seq") for layout in BATCHES]
 SAME += [(f"lm alone, then {layout}", "lm alone") for layout in BATCHES]
 SAME += [(f"lm {layout}, then alone", "lm alone") for layout in BATCHES]
+SAME += [(f"seq2seq finished, then {layout}", "seq2seq alone") for layout in ("sharded", "tensor")]
 
 
 @pytest.mark.parametrize(("name", "expected"), SAME, ids=[name for name, _ in SAME])
@@ -200,6 +214,28 @@ def test_processes_together_do_what_one_does(results: dict[str, Path], name: str
     assert weights.keys() == expected_weights.keys()
     for parameter, tensor in weights.items():
         torch.testing.assert_close(tensor, expected_weights[parameter], rtol=1e-4, atol=1e-5, msg=parameter)
+
+
+@pytest.mark.parametrize(("name", "expected_from"), SAME[:6] + SAME[-2:])
+def test_scores_and_outputs_are_those_of_one_process(results: dict[str, Path], name: str, expected_from: str) -> None:
+    run, alone = results[name], results[expected_from]
+    layout = name.split()[-1]
+    expected = evaluation(alone)
+    assert (run / "samples.jsonl").read_text() == (alone / "samples.jsonl").read_text()
+    ranks = [0] if layout == "whole" else [0, 1]  # the second process waits, or computes the same
+    for rank in ranks:
+        found = evaluation(run, rank)
+        assert found["scores"] == pytest.approx(expected["scores"], rel=1e-5)
+        assert found["outputs"] == expected["outputs"]
+    assert any(text.strip() for text in expected["outputs"])
+    assert (run / "evaluation-1.json").exists() is (layout != "whole")
+
+
+@pytest.mark.parametrize("layout", ["sharded", "tensor"])
+def test_no_process_has_the_whole_model_but_to_save_it(results: dict[str, Path], layout: str) -> None:
+    for family in ("lm", "seq2seq"):
+        # To begin with, and in the first process for the end; there are two validations in between.
+        assert [evaluation(results[f"{family} {layout}"], rank)["built"] for rank in (0, 1)] == [2, 1]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,10 @@ from torch.distributions import Categorical, kl_divergence
 from torch.nn.parallel import DistributedDataParallel
 
 from paperformer import (
+    PaperformerEncoderConfig,
     PaperformerForCausalLM,
     PaperformerForConditionalGeneration,
+    PaperformerForMaskedLM,
     PaperformerLMConfig,
     PaperformerSeq2SeqConfig,
 )
@@ -51,12 +53,22 @@ def make_lm(**options: Any) -> tuple[nn.Module, Batch]:
     return model.double().train(), {"input_ids": ids, "labels": labels}
 
 
-MAKERS = [make_seq2seq, make_lm]
+def make_encoder(**options: Any) -> tuple[nn.Module, Batch]:
+    torch.manual_seed(0)
+    labels = torch.full((4, 6), -100)
+    labels[0, 0] = labels[1, 3] = labels[2, 0] = labels[3, 2] = 7  # the first position counts
+    model = PaperformerForMaskedLM(
+        PaperformerEncoderConfig(**TINY, num_hidden_layers=1, attention_dropout=0.0, **options)
+    )
+    return model.double().train(), {"input_ids": torch.randint(1, 20, (4, 6)), "labels": labels}
+
+
+MAKERS = [make_seq2seq, make_lm, make_encoder]
 Maker = Callable[..., tuple[nn.Module, Batch]]
 
 
 def num_labels(model: nn.Module, batch: Batch) -> torch.Tensor:
-    return torch.tensor(count_labels(batch, is_shifted=model.config.is_encoder_decoder))
+    return torch.tensor(count_labels(model, batch))
 
 
 @given(
@@ -96,7 +108,7 @@ def test_the_loss_is_the_mean_cross_entropy_and_half_alpha_times_the_mean_diverg
     doubled = {name: tensor.repeat(2, 1) for name, tensor in batch.items()}
     logits = model(**doubled, return_logits=True).logits
     total, count = 0.0, 0
-    shift = 0 if make is make_seq2seq else 1
+    shift = int(make is make_lm)
     for row in range(4):
         for position in range(shift, 6):
             label = int(batch["labels"][row, position])
@@ -150,6 +162,9 @@ class ModelOfRows(nn.Module):
     def __init__(self, model: nn.Module):
         super().__init__()
         self.model, self.config = model, model.config
+
+    def aligned_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        return self.model.aligned_labels(labels)
 
     def forward(self, num_items_in_batch: torch.Tensor, return_logits: bool, **batch: torch.Tensor) -> Any:
         rows = len(batch["labels"])

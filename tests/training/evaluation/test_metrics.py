@@ -34,6 +34,9 @@ def test_bleu_and_chrf_are_those_of_sacrebleu_s_command(tmp_path: Path) -> None:
         ("exact_match", 9, 1),
         ("loss", 1, 2),
         ("perplexity", 20, 30),
+        ("pseudo_perplexity", 20, 30),
+        ("masked_accuracy", 40, 30),
+        ("exact_spans", 9, 1),
         ("bits_per_byte", 1, 2),
     ],
 )
@@ -42,4 +45,5 @@ def test_which_of_two_values_is_better(name: str, better: float, worse: float) -
 
 
 def test_the_direction_of_every_metric_is_tested_above() -> None:
-    assert METRICS.keys() == {"bleu", "chrf", "exact_match", "loss", "perplexity", "bits_per_byte"}
+    of_text = {"bleu", "chrf", "exact_match", "loss", "perplexity", "bits_per_byte"}
+    assert METRICS.keys() == of_text | {"pseudo_perplexity", "masked_accuracy", "exact_spans"}

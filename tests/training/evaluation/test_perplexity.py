@@ -7,8 +7,12 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from paperformer import (
+    PaperformerEncoderConfig,
     PaperformerForCausalLM,
+    PaperformerForConditionalGeneration,
+    PaperformerForMaskedLM,
     PaperformerLMConfig,
+    PaperformerSeq2SeqConfig,
 )
 from paperformer.training.evaluation.evaluation_file import fields_of
 from paperformer.training.evaluation.perplexity import (
@@ -94,6 +98,15 @@ def test_every_token_is_scored_once_and_with_enough_context(
 
 
 def test_count_labels() -> None:
+    """Only a language model's first label has no prediction: an encoder's first token may be masked."""
     batch = {"labels": torch.tensor([[-100, 5, 6], [7, 8, -100]])}
-    assert count_labels(batch, is_shifted=True) == 4
-    assert count_labels(batch, is_shifted=False) == 3
+    sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2}
+    lm = PaperformerForCausalLM(PaperformerLMConfig(**sizes, num_hidden_layers=1))
+    encoder = PaperformerForMaskedLM(PaperformerEncoderConfig(**sizes, num_hidden_layers=1))
+    seq2seq = PaperformerForConditionalGeneration(PaperformerSeq2SeqConfig(**sizes, encoder_layers=1, decoder_layers=1))
+    assert [count_labels(model, batch) for model in (lm, encoder, seq2seq)] == [3, 4, 4]
+    for model in (lm, encoder, seq2seq):
+        ids = {"input_ids": torch.tensor([[4, 5, 6], [7, 8, 9]]), **batch}
+        with torch.no_grad():
+            mean, total = (model.eval()(**ids, **more).loss for more in ({}, {"num_items_in_batch": 1}))
+        assert total / mean == pytest.approx(count_labels(model, batch))  # as the model counts them

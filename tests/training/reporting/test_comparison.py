@@ -28,8 +28,8 @@ def line(step: int, **more: Any) -> dict[str, Any]:
     return {"step": step, "loss": 3.0, "tokens_per_second": 100.0 * step, "seconds": 2.0 * step} | more
 
 
-def validated(step: int, loss: float) -> dict[str, Any]:
-    return {"step": step, "validation": {"loss": loss, "bleu": 10 * loss}, "seconds": 2.0 * step}
+def validated(step: int, loss: float | None) -> dict[str, Any]:
+    return {"step": step, "validation": {"loss": loss, "bleu": 10 * (loss or 0)}, "seconds": 2.0 * step}
 
 
 START = {"step": 0, "hardware": "a processor", "energy": "measured by RAPL (processor packages only)"}
@@ -121,6 +121,11 @@ def test_steps_by_score(make_run: MakeRun) -> None:
     assert steps_by_score(read_run(make_run("a", records))) == [3, 1, 4]
     run = read_run(make_run("b", records, evaluation__select_by="bleu"))
     assert (steps_by_score(run), run.best) == ([1, 4, 3], 20.0)
+    nothing = {"step": 4, "chosen": "step 1", "candidates": {"step 1": None}}  # as a run writes what is not finite
+    null = read_run(make_run("d", [line(1) | {"loss": None}, validated(1, None), validated(2, 2.0), nothing]))
+    assert null.problem is None
+    assert math.isnan(null.validation[1]["loss"])
+    assert null.best_step == 2
     only_nan = read_run(make_run("c", [validated(1, math.nan)]))
     assert (only_nan.best_step, only_nan.best) == (None, None)
 

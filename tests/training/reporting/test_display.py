@@ -270,6 +270,17 @@ def test_the_smoothed_loss_is_an_exponential_mean(open_terminal: Callable[[int],
     assert smoothed([record(20, loss=math.nan)], open_terminal) == "smoothed nan"
 
 
+def test_what_was_not_finite_is_left_out(open_terminal: Callable[[int], Terminal]) -> None:
+    terminal = open_terminal(100)
+    with TrainingDisplay(40, 20) as display:
+        display.figures(record(20, loss=None, gradient_norm=None))  # as metrics.jsonl has it
+        display.figures({"step": 20, "validation": {"loss": None, "bleu": 2.0}})
+        display.step()
+        _, first, second = terminal.screen()
+    assert first.startswith("12,345 tok/s, learning rate 0.0005")
+    assert second.startswith("validation bleu 2.000, memory 1.2 GB")
+
+
 def test_a_resumed_run_shows_the_last_records_of_before(open_terminal: Callable[[int], Terminal]) -> None:
     terminal = open_terminal(80)
     before: list[dict[str, Any]] = [

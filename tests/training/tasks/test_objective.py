@@ -38,5 +38,15 @@ def test_a_language_model_is_chosen_by_its_loss(lm_options: dict[str, Any]) -> N
 def test_an_objective_is_known_by_its_task_and_by_its_recipes(name: str) -> None:
     objective = OBJECTIVES[name]
     assert objective_of_task(objective.hub_task) is objective
-    assert objective_of_recipe({objective.own_field: 1, "name": "any"}) is objective
+    assert objective_of_recipe({"objective": name}) is objective
     assert objective_of_recipe({"name": "any"}) is None
+
+
+def test_recipes_of_earlier_versions_are_known_by_their_data() -> None:
+    assert objective_of_recipe({"data.source_language": "en"}) is OBJECTIVES["seq2seq"]
+    assert objective_of_recipe({"data.language": "en"}) is OBJECTIVES["lm"]
+
+
+def test_a_recipe_for_another_objective_is_refused(lm_options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="the recipe's objective is encoder; train it with paperformer train encoder"):
+        OBJECTIVES["lm"].read_recipe(command_line(lm_options | {"objective": "encoder"}))

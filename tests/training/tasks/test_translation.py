@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,6 +143,13 @@ def test_the_model_is_made_for_the_tokenizer(make_task: MakeTask) -> None:
     assert (settings.num_beams, settings.length_penalty, settings.max_new_tokens) == (3, 0.6, 100)
 
 
+def test_one_beam_needs_no_length_penalty(make_task: MakeTask, tmp_path: Path) -> None:
+    task = make_task(evaluation__num_beams=1, evaluation__length_penalty=0.6)
+    model = task.build_model()
+    model.generation_config.save_pretrained(tmp_path)  # which refuses a penalty without beams
+    assert task.scoring.evaluate(model, "test").decoding == {"num_beams": 1, "length_penalty": 1.0}
+
+
 def test_scores_of_validation_and_test(make_task: MakeTask) -> None:
     task = make_task(evaluation__select_by="chrf")
     model = task.build_model()
@@ -177,7 +185,7 @@ def test_a_good_translation_has_a_good_score(make_task: MakeTask) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for epoch in range(40):
         for planned in epoch_of(task, epoch):
-            model(**task.batches.collate(planned)).loss.backward()
+            model(**task.batches.collate(planned), return_logits=False).loss.backward()
             optimizer.step()
             optimizer.zero_grad()
     scores, outputs = evaluated(task, model, "test")

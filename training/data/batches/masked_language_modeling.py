@@ -1,13 +1,15 @@
 """BERT's objective: to find out, from both sides, what stood where tokens were masked."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .token_budget import Batch, pad
+from ..token_store import IdFile
+from .token_budget import Batch, TokenIds, pad
 
 
 def mask_tokens(
@@ -55,7 +57,7 @@ def mask_tokens(
 
 
 def collate_masked(
-    sequences: Sequence[Sequence[int]],
+    sequences: Sequence[TokenIds],
     is_ordinary: NDArray[np.bool_],
     mask_token_id: int,
     pad_token_id: int,
@@ -74,3 +76,25 @@ def collate_masked(
         "attention_mask": pad([[1] * len(sequence) for sequence in sequences], 0),
         "labels": torch.from_numpy(labels),
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedBlocks:
+    """Masks blocks of running text, anew each time that they come (Liu et al. 2019, arXiv 1907.11692, section 4.1)."""
+
+    is_ordinary: NDArray[np.bool_]
+    """For each id of the vocabulary, (V,), whether it stands for text."""
+
+    mask_token_id: int
+    pad_token_id: int
+    probability: float
+
+    def __call__(
+        self,
+        tokens: NDArray[np.integer[Any]] | IdFile,
+        blocks: NDArray[np.int64],
+        document_starts: NDArray[np.int64],
+        rng: np.random.Generator,
+    ) -> Batch:
+        rows = [tokens[start:end] for start, end in blocks]
+        return collate_masked(rows, self.is_ordinary, self.mask_token_id, self.pad_token_id, rng, self.probability)

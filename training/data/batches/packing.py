@@ -1,11 +1,12 @@
-"""Running text as blocks of equal length for training a language model, and as overlapping windows for scoring one.
+"""Running text as blocks of equal length for training, and as windows for scoring.
 
-The documents of a corpus, each between its marks, lie one after another in one array of tokens. A model predicts each
-token of its input from those before it, so a block of T tokens has T - 1 predictions, and the first token of all has
-none.
+The documents of a corpus, each between its marks, lie one after another in one array of tokens. A language model
+predicts each token of its input from those before it, so a block of T tokens has T - 1 predictions, and the first token
+of all has none.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,15 @@ from ..token_store import IdFile
 from .token_budget import Batch, pad
 
 
-def blocks_of_epoch(num_tokens: int, context_length: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Cuts running text into blocks of up to `context_length` tokens, at other places each epoch.
+def blocks_of_epoch(
+    num_tokens: int, block_length: int, rng: np.random.Generator, *, is_causal: bool = True
+) -> NDArray[np.int64]:
+    """Cuts running text into blocks of up to `block_length` tokens, at other places each epoch.
 
-    Neighbouring blocks share one token, the last of one and the first of the next, so that every token but the first is
-    predicted exactly once. The first block has a random length, and the last what is left: both may be short.
+    For a model that predicts tokens from those before them (`is_causal`) neighbouring blocks share one token, the last
+    of one and the first of the next, so that every token but the first is predicted exactly once; otherwise every token
+    is in one block. The first block has a random length, and the last what is left: both may be short. Those of a
+    single token, of which nothing can be learned, are left out.
 
     Returns:
         Where blocks begin and end, (N, 2), in random order; none of a text of one token.
@@ -28,14 +33,16 @@ def blocks_of_epoch(num_tokens: int, context_length: int, rng: np.random.Generat
     Raises:
         ValueError: if a block would have no prediction.
     """
-    predictions = context_length - 1
-    if predictions < 1:
-        raise ValueError(f"context_length is {context_length}; a prediction needs at least 2 tokens")
+    if block_length < 2:
+        raise ValueError(f"block_length is {block_length}; a prediction needs at least 2 tokens")
     if num_tokens < 2:
         return np.empty((0, 2), dtype=np.int64)
-    cuts = np.arange(rng.integers(1, predictions + 1), num_tokens - 1, predictions)
-    shared = np.concatenate(([0], cuts, [num_tokens - 1]))  # the tokens that blocks begin and end with
-    return rng.permutation(np.stack((shared[:-1], shared[1:] + 1), axis=1))
+    shared = int(is_causal)
+    step = block_length - shared
+    cuts = np.arange(rng.integers(1, step + 1), num_tokens - shared, step)
+    bounds = np.concatenate(([0], cuts, [num_tokens - shared]))
+    blocks = np.stack((bounds[:-1], bounds[1:] + shared), axis=1)
+    return rng.permutation(blocks[blocks[:, 1] - blocks[:, 0] > 1])
 
 
 def batches_of_blocks(blocks: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
@@ -75,6 +82,24 @@ def collate_blocks(
         positions = np.arange(begins.shape[1]) - np.maximum.accumulate(begins, axis=1)
         batch["position_ids"] = torch.from_numpy(positions)
     return batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalBlocks:
+    """The tensors of blocks for a language model; see `collate_blocks`."""
+
+    pad_token_id: int
+    separate_documents: bool = False
+    """Whether no token is to see another document."""
+
+    def __call__(
+        self,
+        tokens: NDArray[np.integer[Any]] | IdFile,
+        blocks: NDArray[np.int64],
+        document_starts: NDArray[np.int64],
+        rng: np.random.Generator,
+    ) -> Batch:
+        return collate_blocks(tokens, blocks, self.pad_token_id, document_starts if self.separate_documents else None)
 
 
 def evaluation_windows(num_tokens: int, context_length: int, stride: int) -> Iterator[tuple[int, int, int]]:

@@ -1,11 +1,13 @@
 """T5's objective: to write down the spans of text that were dropped from the input."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..token_store import IdFile
 from .token_budget import Batch, pad
 
 
@@ -108,6 +110,39 @@ def collate_corrupted(
         "attention_mask": pad([[1] * len(source) for source in sources], 0),
         "labels": pad(targets, -100),
     }
+
+
+def count_sentinels(num_tokens: int, noise_density: float = 0.15, mean_span_length: float = 3.0) -> int:
+    """How many sentinels `corrupt_spans` needs for that many tokens."""
+    return _noise(num_tokens, noise_density, mean_span_length)[1] + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorruptedBlocks:
+    """Corrupts blocks of running text, at other places each time that they come."""
+
+    sentinel_ids: NDArray[np.int64]
+    eos_token_id: int
+    pad_token_id: int
+    noise_density: float
+    mean_span_length: float
+
+    def __call__(
+        self,
+        tokens: NDArray[np.integer[Any]] | IdFile,
+        blocks: NDArray[np.int64],
+        document_starts: NDArray[np.int64],
+        rng: np.random.Generator,
+    ) -> Batch:
+        return collate_corrupted(
+            [tokens[start:end] for start, end in blocks],
+            self.sentinel_ids,
+            self.eos_token_id,
+            self.pad_token_id,
+            rng,
+            self.noise_density,
+            self.mean_span_length,
+        )
 
 
 def _corrupted_lengths(num_tokens: int, noise_density: float, mean_span_length: float) -> tuple[int, int]:

@@ -5,6 +5,7 @@ Both kinds have what `BatchStream` walks through: `pools`, the batches of an epo
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,31 +15,65 @@ from ..corpus import Corpus
 from ..mixing import mixed_epoch
 from ..splits import SplitFacts
 from ..text.chunks import tables_of_rows
-from ..token_store import TokenStore
-from .packing import batches_of_blocks, blocks_of_epoch, collate_blocks
+from ..token_store import IdFile, TokenStore
+from ..tokenizing import EncodeDocuments
+from .packing import batches_of_blocks, blocks_of_epoch
 from .token_budget import Batch
 
-EncodeDocuments = Callable[[Iterator[pa.RecordBatch]], Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]]
-"""Ids of chunks of running text, and where in them documents begin (see `encoded_documents`)."""
+
+class CollateBlocks(Protocol):
+    """Makes tensors of blocks of text: what a model is to learn from them."""
+
+    def __call__(
+        self,
+        tokens: NDArray[np.integer[Any]] | IdFile,
+        blocks: NDArray[np.int64],
+        document_starts: NDArray[np.int64],
+        rng: np.random.Generator,
+    ) -> Batch:
+        """Tensors of some blocks.
+
+        Args:
+            tokens: the whole text, (num_tokens,).
+            blocks: where blocks begin and end, (B, 2).
+            document_starts: where documents begin in the text, in ascending order.
+            rng: decides all that is random.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockOptions:
     """What batches of running text are made by."""
 
-    context_length: int
+    block_length: int
     """Tokens a block."""
 
     blocks_per_batch: int
     seed: int
-    pad_token_id: int
-    separate_documents: bool
-    """Whether no token is to see another document."""
+    is_causal: bool
+    """Whether tokens are predicted from those before them (see `blocks_of_epoch`)."""
+
+    ordinary_token_id: int
+    """Of any token that stands for text."""
 
     @property
     def shape(self) -> str:
         """Of a batch, in words."""
-        return f"{self.blocks_per_batch} x {self.context_length} tokens"
+        return f"{self.blocks_per_batch} x {self.block_length} tokens"
+
+    def cut(self, num_tokens: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Blocks of a text, (N, 2)."""
+        return blocks_of_epoch(num_tokens, self.block_length, rng, is_causal=self.is_causal)
+
+
+class BlockBatch(NamedTuple):
+    """A batch before it is collated."""
+
+    blocks: NDArray[np.int64]
+    """Where blocks begin and end, (B, 2)."""
+
+    seed: tuple[int, ...]
+    """Of what is random in its tensors."""
 
 
 class TextBatches:
@@ -48,6 +83,7 @@ class TextBatches:
         corpus: the text, one source after another.
         store: its token ids, a row for each document.
         options: how batches are made.
+        collate: makes their tensors.
         weights, temperature: how sources are mixed, by their blocks (see `mixed_epoch`).
     """
 
@@ -56,34 +92,35 @@ class TextBatches:
         corpus: Corpus,
         store: TokenStore,
         options: BlockOptions,
+        collate: CollateBlocks,
         *,
         weights: Sequence[float],
         temperature: float = 1.0,
     ):
-        self.store, self.options = store, options
+        self.store, self.options, self.collate_blocks = store, options, collate
         self.weights, self.temperature = weights, temperature
         self.bounds = store.starts[np.cumsum([0, *corpus.documents])]
         """Where each source begins in the tokens, and where the last ends."""
 
-    def pools(self, epoch: int, first: int) -> Iterator[list[NDArray[np.int64]]]:
-        """The batches of an epoch, all in one pool: where blocks begin and end, (B, 2)."""
+    def pools(self, epoch: int, first: int) -> Iterator[list[BlockBatch]]:
+        """The batches of an epoch, all in one pool."""
         if first > 0:
             return
         options = self.options
         rng = np.random.default_rng((options.seed, epoch))
         sources = [
-            begin + blocks_of_epoch(int(end - begin), options.context_length, rng)
-            for begin, end in zip(self.bounds, self.bounds[1:], strict=False)
+            begin + options.cut(int(end - begin), rng) for begin, end in zip(self.bounds, self.bounds[1:], strict=False)
         ]
         chosen = mixed_epoch([len(blocks) for blocks in sources], self.weights, self.temperature, rng)
-        yield batches_of_blocks(rng.permutation(np.concatenate(sources)[chosen]), options.blocks_per_batch)
+        batches = batches_of_blocks(rng.permutation(np.concatenate(sources)[chosen]), options.blocks_per_batch)
+        yield [BlockBatch(blocks, (options.seed, epoch, 0, number)) for number, blocks in enumerate(batches)]
 
     def longest_batch(self) -> Batch:
         """The batch of the first epoch with the most positions."""
         (batches,) = self.pools(0, 0)
 
-        def size(batch: NDArray[np.int64]) -> int:
-            return len(batch) * int((batch[:, 1] - batch[:, 0]).max())
+        def size(batch: BlockBatch) -> int:
+            return len(batch.blocks) * int((batch.blocks[:, 1] - batch.blocks[:, 0]).max())
 
         return self.collate(max(batches, key=size))
 
@@ -95,10 +132,9 @@ class TextBatches:
         """How many batches an epoch has."""
         return f"an epoch: {sum(map(len, self.pools(0, 0))):,} batches of {self.options.shape}"
 
-    def collate(self, batch: NDArray[np.int64]) -> Batch:
-        """The tensors of a batch: `input_ids` and `labels`, (B, T), and with separate documents `position_ids`."""
-        starts = self.store.starts if self.options.separate_documents else None
-        return collate_blocks(self.store.ids, batch, self.options.pad_token_id, starts)
+    def collate(self, batch: BlockBatch) -> Batch:
+        """The tensors of a batch."""
+        return self.collate_blocks(self.store.ids, batch.blocks, self.store.starts, np.random.default_rng(batch.seed))
 
 
 @dataclass(frozen=True)
@@ -111,6 +147,8 @@ class StreamedTextBatches:
     encode: EncodeDocuments
 
     options: BlockOptions
+
+    collate_blocks: CollateBlocks
 
     buffer: int
     """Rows of text whose blocks are shuffled at a time."""
@@ -127,19 +165,19 @@ class StreamedTextBatches:
             tokens = np.concatenate([ids for ids, _ in pieces])
             offsets = np.cumsum([0, *lengths[:-1]])
             starts = np.concatenate([offset + starts for offset, (_, starts) in zip(offsets, pieces, strict=True)])
-            blocks = blocks_of_epoch(len(tokens), options.context_length, rng)
+            batches = batches_of_blocks(options.cut(len(tokens), rng), options.blocks_per_batch)
             yield [
-                collate_blocks(tokens, batch, options.pad_token_id, starts if options.separate_documents else None)
-                for batch in batches_of_blocks(blocks, options.blocks_per_batch)
+                self.collate_blocks(tokens, blocks, starts, np.random.default_rng((options.seed, epoch, number, index)))
+                for index, blocks in enumerate(batches)
             ]
 
     def longest_batch(self) -> Batch:
         """The largest batch that there may be: full of full blocks, each of two documents if those are kept apart."""
         options = self.options
-        blocks = np.tile([0, options.context_length], (options.blocks_per_batch, 1))
-        starts = np.array([0, options.context_length // 2]) if options.separate_documents else None
-        tokens = np.zeros(options.context_length, dtype=np.int64)  # which they are makes no difference
-        return collate_blocks(tokens, blocks, options.pad_token_id, starts)
+        blocks = np.tile([0, options.block_length], (options.blocks_per_batch, 1))
+        starts = np.array([0, options.block_length // 2])
+        tokens = np.full(options.block_length, options.ordinary_token_id)
+        return self.collate_blocks(tokens, blocks, starts, np.random.default_rng(0))
 
     def facts(self) -> SplitFacts:
         """The size of a stream is not known."""

@@ -3,9 +3,10 @@
 import csv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from ...console.input_error import InputError
 from ..text.bad_lines import BadLines
@@ -41,7 +42,10 @@ class Table(FileReader):
     """What separates the columns."""
 
     header: bool | None = None
-    """Whether the first row names the columns; None: if a column is asked for by name."""
+    """Whether the first row names the columns; None: if a column is asked for by name, or it has all of `names`."""
+
+    names: tuple[str, ...] = ()
+    """What the columns are called in a header, as many; then they may be others than `columns`."""
 
     def __post_init__(self) -> None:
         for column in self.columns:
@@ -55,7 +59,12 @@ class Table(FileReader):
         path = find_file(self.path)
         lines = read_lines(path, bad)
         rows = _csv_rows(lines, path, bad) if self.delimiter == "," else _tsv_rows(lines)
-        indices = self._indices(rows, path)
+        first = next(rows, None)
+        if first is not None and self._is_header(first[1]):
+            indices = [first[1].index(name) for name in self.names]
+        else:
+            rows = chain([] if first is None else [first], rows)
+            indices = self._indices(rows, path)
         pick, needed = _picker(indices), max(indices) + 1
         for number, values in require_any(rows, path, "rows (below its header, if it has one)"):
             if values is None:
@@ -65,6 +74,10 @@ class Table(FileReader):
                 bad.report(f"{path}, line {number}", "too few columns", detail + _SEPARATORS[self.delimiter])
                 continue
             yield pick(values)
+
+    def _is_header(self, row: list[str] | None) -> TypeGuard[list[str]]:
+        """Whether a first row has all the names, once each: as a pair it would say that one is the other's name."""
+        return row is not None and len(self.names) > 1 and all(row.count(name) == 1 for name in self.names)
 
     def _indices(self, rows: Iterator[Row], path: Path) -> list[int]:
         """Where the columns are, counted from 0; takes the header off the rows."""
@@ -125,7 +138,8 @@ def _csv_rows(lines: Iterator[str | None], path: Path, bad: BadLines) -> Iterato
 
 def _tsv_reader(path: Path, request: Request) -> Table:
     first_columns = tuple(range(1, len(request.names) + 1))
-    return Table(path=path, columns=request.columns or first_columns, delimiter="\t")
+    names = () if request.columns else request.names
+    return Table(path=path, columns=request.columns or first_columns, delimiter="\t", names=names)
 
 
 def _csv_reader(path: Path, request: Request) -> Table:

@@ -1,19 +1,14 @@
 """Which weights a run ends with, which checkpoints that takes, and when it is no use to go on."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-
-from transformers import PreTrainedModel
+from typing import NamedTuple
 
 from ...console.input_error import InputError
-from ...console.progress import say
 from ...evaluation.metrics import METRICS
 from ...recipe.checkpoints import Checkpoints
 from ...recipe.evaluation import EvaluationOptions
-from ...run_folder import RunFolder
-from ...tasks.protocols import Scoring
-from .averaging import mean_weights
 from .snapshot import AVERAGE, WEIGHTS
 
 Scores = dict[int, dict[str, float]]
@@ -21,9 +16,10 @@ Scores = dict[int, dict[str, float]]
 
 
 def compute_costs(scores: Scores, options: EvaluationOptions) -> dict[int, float]:
-    """The score to select by of each step, ascending, as what is to be small."""
+    """The score to select by of each step, ascending, as what is to be small; NaN, which is no order, as infinite."""
     name, cost = options.select_by, METRICS[options.select_by].cost
-    return {step: cost(scores[step][name]) for step in sorted(scores) if name in scores[step]}
+    found = {step: cost(scores[step][name]) for step in sorted(scores) if name in scores[step]}
+    return {step: math.inf if math.isnan(value) else value for step, value in found.items()}
 
 
 def rank_steps(scores: Scores, options: EvaluationOptions) -> list[int]:
@@ -64,28 +60,38 @@ def find_weights_file(checkpoint: Path) -> Path:
     return checkpoint / AVERAGE if (checkpoint / AVERAGE).exists() else checkpoint / WEIGHTS
 
 
+class Choice(NamedTuple):
+    """Weights to end with."""
+
+    name: str
+    scores: dict[str, float]
+    """Of all candidates, by their names."""
+
+
 def choose_weights(
-    scoring: Scoring, model: PreTrainedModel, folder: RunFolder, options: EvaluationOptions, scores: Scores, step: int
-) -> str:
+    checkpoints: Mapping[int, Path],
+    scores: Scores,
+    options: EvaluationOptions,
+    put_mean: Callable[[Sequence[Path]], None],
+    validate: Callable[[], float],
+) -> Choice:
     """Leaves the better of two candidates in a model, the best checkpoint or the mean of several, and names it.
 
     Args:
-        scoring: scores the mean on the validation split.
-        model: takes the weights, whole and on one process.
-        folder: the run's, for its checkpoints.
-        options: by which score, and which mean.
+        checkpoints: of the run, by step.
         scores: of the validated steps.
-        step: for the record.
+        options: by which score, and which mean.
+        put_mean: sets the model's weights to the mean of those in some files.
+        validate: the model's score on the validation split.
 
     Raises:
         InputError: if no checkpoint has the score, because the recipe of its validation asked for another.
     """
-    checkpoints = dict(folder.checkpoints())
     kept = {step: score for step, score in scores.items() if step in checkpoints}
     if not (order := rank_steps(kept, options)):
         raise InputError(
-            f"evaluation.select_by is {options.select_by}, a score that no checkpoint of {folder.path} has; resume it "
-            "with the one before, or with a greater optimization.max_steps"
+            f"evaluation.select_by is {options.select_by}, a score that no checkpoint of the run has; resume it with "
+            "the one before, or with a greater optimization.max_steps"
         )
     best = order[0]
     candidates = {f"step {best}": [best]}
@@ -93,16 +99,9 @@ def choose_weights(
     if len(steps := find_steps_to_average(kept, options)) > 1:
         mean = f"mean of steps {', '.join(map(str, steps))}"
         candidates[mean] = steps
-        _load(model, [find_weights_file(checkpoints[step]) for step in steps])
-        found[mean] = next(s.value for s in scoring.validate(model) if s.metric.name == options.select_by)
+        put_mean([find_weights_file(checkpoints[step]) for step in steps])
+        found[mean] = validate()
     cost = METRICS[options.select_by].cost
     chosen = min(found, key=lambda name: cost(found[name]))  # of equal ones the first
-    _load(model, [find_weights_file(checkpoints[step]) for step in candidates[chosen]])
-    folder.log({"step": step, "chosen": chosen, "select_by": options.select_by, "candidates": found})
-    say(f"weights: {chosen} (validation {options.select_by} {found[chosen]:.3f})")
-    return chosen
-
-
-def _load(model: PreTrainedModel, files: list[Path]) -> None:
-    model.load_state_dict(mean_weights(files), strict=False)
-    model.tie_weights()
+    put_mean([find_weights_file(checkpoints[step]) for step in candidates[chosen]])
+    return Choice(chosen, found)

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from accelerate import Accelerator, PartialState
 from accelerate.utils import reduce
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_module
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from transformers import PreTrainedModel
@@ -106,7 +107,26 @@ def distribute(model: PreTrainedModel, layout: Layout, accelerator: Accelerator)
             if isinstance(module, TransformerBlock):
                 fully_shard(module, mesh=mesh["data"])
         fully_shard(model, mesh=mesh["data"])
+        _generate_together(model)
     return model
+
+
+def _generate_together(model: PreTrainedModel) -> None:
+    """Lets the processes of a sharded model generate, all of them from the same inputs."""
+    if not model.can_generate():
+        return
+    together: Any = model
+    # A process whose outputs have ended goes on gathering weights for those whose outputs have not.
+    together.generate = partial(together.generate, synced_gpus=True)
+    # It calls parts of the model by themselves, such as the encoder, which need what belongs to no block.
+    register_fsdp_forward_method(model, "generate")
+
+
+def forget_gathered(model: nn.Module) -> None:
+    """Frees the weights that a sharded model has gathered from other processes; they may be out of date."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 @contextmanager

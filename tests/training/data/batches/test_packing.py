@@ -51,7 +51,7 @@ def test_the_first_cut_may_be_anywhere_in_a_context() -> None:
 
 
 def test_a_context_of_one_token_predicts_nothing() -> None:
-    with pytest.raises(ValueError, match="context_length is 1; a prediction needs at least 2 tokens"):
+    with pytest.raises(ValueError, match="block_length is 1; a prediction needs at least 2 tokens"):
         blocks_of_epoch(10, 1, np.random.default_rng(0))
 
 

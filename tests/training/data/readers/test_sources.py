@@ -34,8 +34,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"path": "a.tsv"}, Table(path=Path("a.tsv"), columns=(1, 2), delimiter="\t")),
-        ({"path": "a"}, Table(path=Path("a.tsv"), columns=(1, 2), delimiter="\t")),
+        ({"path": "a.tsv"}, Table(path=Path("a.tsv"), columns=(1, 2), delimiter="\t", names=("en", "de"))),
+        ({"path": "a"}, Table(path=Path("a.tsv"), columns=(1, 2), delimiter="\t", names=("en", "de"))),
         ({"path": "a.tsv", "columns": [3, 1]}, Table(path=Path("a.tsv"), columns=(3, 1), delimiter="\t")),
         ({"path": "b.csv"}, Table(path=Path("b.csv.gz"), columns=("en", "de"), delimiter=",")),
         ({"path": "c.jsonl"}, JsonLines(path=Path("c.jsonl.zst"), columns=("en", "de"))),
@@ -64,7 +64,7 @@ def test_the_ending_tells_the_reader_of_pairs(
         ({"path": "g.txt"}, TextFile(path=Path("g.txt"), documents="joined")),
         ({"path": "g", "documents": "each"}, TextFile(path=Path("g.txt"), documents="each")),
         ({"path": "h.log"}, TextFile(path=Path("h.log"), documents="joined")),
-        ({"path": "a.tsv"}, Table(path=Path("a.tsv"), columns=(1,), delimiter="\t")),
+        ({"path": "a.tsv"}, Table(path=Path("a.tsv"), columns=(1,), delimiter="\t", names=("text",))),
         ({"path": "c.jsonl"}, JsonLines(path=Path("c.jsonl.zst"), columns=("text",))),
         ({"path": "d.parquet", "columns": ["body"]}, ParquetFile(path=Path("d.parquet"), columns=("body",))),
     ],

@@ -156,5 +156,13 @@ def test_a_finished_run_that_is_to_be_chosen_by_another_score(lm_recipe: Recipes
     train(lm_recipe())
     recipe = lm_recipe(resume=True)
     recipe.evaluation.select_by = "bleu"
-    with pytest.raises(InputError, match=r"evaluation.select_by is bleu, a score that no checkpoint of .* has; resume"):
+    with pytest.raises(
+        InputError, match=r"evaluation.select_by is bleu, a score that no checkpoint of the run has; resume"
+    ):
         train(recipe)
+
+
+def test_a_score_that_is_no_number_is_the_worst() -> None:
+    scores = {step: {"loss": loss} for step, loss in enumerate([2.0, float("nan"), 1.0, float("nan"), 3.0])}
+    assert rank_steps(scores, EvaluationOptions()) == [2, 0, 4, 1, 3]
+    assert count_validations_without_improvement(scores, EvaluationOptions()) == 2

@@ -78,7 +78,7 @@ def passes(model: Model, inputs: dict[str, torch.Tensor], precision: str = "no")
     """The loss and all gradients."""
     model.zero_grad()
     with Precision(precision, torch.device("cpu")).autocast():
-        loss = model(**inputs).loss
+        loss = model(**inputs, return_logits=False).loss
     loss.backward()
     return loss.detach(), [p.grad for p in model.parameters()]
 

@@ -48,7 +48,7 @@ class Measured:
 
     def step(self, parts: list[Batch]) -> None:
         for part in parts:
-            self.model(**part).loss.backward()
+            self.model(**part, return_logits=False).loss.backward()
         self.model.zero_grad(set_to_none=True)
 
     def peak(self, parts: list[Batch]) -> float:

@@ -40,7 +40,7 @@ def gradients(model: torch.nn.Module, batches: list[Batch], labels: int) -> tupl
     model.zero_grad()
     total = 0.0
     for batch in batches:
-        loss = model(**batch, num_items_in_batch=torch.tensor(labels)).loss
+        loss = model(**batch, num_items_in_batch=torch.tensor(labels), return_logits=False).loss
         loss.backward()
         total += float(loss.detach())
     return total, [p.grad for p in model.parameters()]

@@ -139,7 +139,7 @@ print(json.dumps([fill("A dog <mask>."), fill("The <mask> sings."), type(fill.mo
 
 
 def test_trained_resumed_and_filled_in_without_the_package(options: Options, tmp_path: Path) -> None:
-    more = {"optimization.max_steps": 120, "evaluation.every_steps": 60, "optimization.tokens_per_batch": 128}
+    more = {"optimization.max_steps": 60, "evaluation.every_steps": 30, "optimization.tokens_per_batch": 128}
     more |= {"model.hidden_size": 32, "data.mask_probability": 0.3, "optimization.r_drop": 0.1}
     whole = main(MASKED_LANGUAGE_MODELING, command_line(options | more))
     losses = losses_of(whole.parent)
@@ -152,10 +152,10 @@ def test_trained_resumed_and_filled_in_without_the_package(options: Options, tmp
     assert metrics == {LOSS, MASKED_ACCURACY, PSEUDO_PERPLEXITY}
     assert "masked_accuracy" in (whole.parent / "report.html").read_text("utf-8")
 
-    begun = options | more | {"name": "stopped", "optimization.max_steps": 60}
+    begun = options | more | {"name": "stopped", "optimization.max_steps": 30}
     main(MASKED_LANGUAGE_MODELING, command_line(begun))
-    resumed = main(MASKED_LANGUAGE_MODELING, command_line(begun | {"optimization.max_steps": 120, "resume": "true"}))
-    assert losses_of(resumed.parent)[-1] == pytest.approx(losses[-1], abs=0.3)  # another schedule until step 60
+    resumed = main(MASKED_LANGUAGE_MODELING, command_line(begun | {"optimization.max_steps": 60, "resume": "true"}))
+    assert losses_of(resumed.parent)[-1] == pytest.approx(losses[-1], abs=0.3)  # another schedule until step 30
 
     run = subprocess.run(
         [sys.executable, "-I", "-c", WITHOUT_PACKAGE, str(whole)], capture_output=True, text=True, check=True

@@ -1,4 +1,5 @@
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,9 @@ def test_trackio_keeps_figures_on_this_machine(
     pytest.importorskip("trackio", reason="trackio is in the extra 'tracking'")
     from trackio.sqlite_storage import SQLiteStorage
 
+    for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "trackio"]:
+        if hasattr(module, "TRACKIO_DIR"):  # read when it was imported, perhaps by another test
+            monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path / "trackio")
     connections: list[object] = []
     monkeypatch.setattr("socket.socket.connect", lambda *where: connections.append(where))
     monkeypatch.setattr("socket.getaddrinfo", lambda *where: connections.append(where) or [])

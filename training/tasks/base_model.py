@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, StrictDataclassError
+from safetensors import SafetensorError
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from ...modeling.families import Config, Family
@@ -88,17 +89,24 @@ def find_base(given: str) -> BaseModel:
     path = Path(given).expanduser()
     if path.is_dir():
         for folder in (path, path / "model"):
-            if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
+            if _is_model(folder):
                 return BaseModel(given, folder)
         raise InputError(f"init_from: {given} is no finished run and no model's folder: no config.json with weights")
     if given.startswith((".", "/", "~")) or given.count("/") > 1 or path.is_file():
         raise InputError(f"init_from: there is no folder {given}")
     try:
-        return BaseModel(given, Path(snapshot_download(given, allow_patterns=FILES)))
+        folder = Path(snapshot_download(given, allow_patterns=FILES))
     except (HFValidationError, HfHubHTTPError, OSError) as error:
         raise InputError(
             f"init_from: there is no folder {given}, nor could it be had from the Hub: {str(error).splitlines()[0]}"
         ) from error
+    if not _is_model(folder):
+        raise InputError(f"init_from: {given} on the Hub is no model: no config.json with weights (.safetensors)")
+    return BaseModel(given, folder)
+
+
+def _is_model(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
 
 def defaults_of_base(given: Mapping[str, Any], family: Family) -> dict[str, Any]:
@@ -199,9 +207,12 @@ def initial_model(recipe: Recipe[Any], family: Family, fresh_config: Callable[[]
         setattr(config, name, recipe.model[name])
     if is_begun:
         return make(config)
-    return load_exactly(
-        make.from_pretrained, str(base.folder), called=base.given, config=config, dtype=torch.float32
-    ).model
+    options: dict[str, Any] = {"called": base.given, "config": config, "dtype": torch.float32}
+    try:
+        return load_exactly(make.from_pretrained, str(base.folder), **options).model
+    except (OSError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"init_from: the weights of {base.given} cannot be read: {reason}") from error
 
 
 def set_generation(model: PreTrainedModel, recipe: Recipe[Any], **settings: Any) -> None:

@@ -15,7 +15,7 @@ from ...modeling.families import FAMILIES
 from ...modeling.modeling_seq2seq import PaperformerForConditionalGeneration
 from ..console.progress import ProgressBar
 from ..data.batches.span_corruption import CorruptedBlocks, collate_corrupted, count_sentinels, lengths_for
-from ..data.batches.text_batches import BlockOptions, StreamedTextBatches, TextBatches
+from ..data.batches.text_batches import StreamedTextBatches, TextBatches
 from ..data.batches.token_budget import Batch
 from ..data.splits import SplitFacts, Splits, text_splits
 from ..data.tokenizers import TokenizerNeeds, Tokenizers, padded_size, sentinel_ids
@@ -92,13 +92,6 @@ def denoising_batches(
         InputError: if there is less than one context.
     """
     data = recipe.data
-    options = BlockOptions(
-        block_length=corrupted_lengths(data)[0],
-        blocks_per_batch=max(1, recipe.optimization.tokens_per_batch // data.context_length),
-        seed=recipe.run.seed,
-        is_causal=False,
-        ordinary_token_id=len(tokenizer) - 1,
-    )
     collate = CorruptedBlocks(
         sentinel_ids=np.array(sentinel_ids(tokenizer)),
         eos_token_id=tokenizer.eos_token_id,
@@ -106,7 +99,8 @@ def denoising_batches(
         noise_density=data.noise_density,
         mean_span_length=data.mean_span_length,
     )
-    return text_batches(recipe, splits, tokenizer, options, collate, has_placeholders=True)
+    length, _ = corrupted_lengths(data)
+    return text_batches(recipe, splits, tokenizer, collate, block_length=length, has_placeholders=True)
 
 
 class DenoisingScoring:

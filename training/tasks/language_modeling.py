@@ -11,7 +11,7 @@ from ...configuration.configuration_lm import PaperformerLMConfig
 from ...modeling.families import FAMILIES
 from ...modeling.modeling_lm import PaperformerForCausalLM
 from ..data.batches.packing import CausalBlocks
-from ..data.batches.text_batches import BlockOptions, StreamedTextBatches, TextBatches
+from ..data.batches.text_batches import StreamedTextBatches, TextBatches
 from ..data.splits import SplitFacts, Splits, text_splits
 from ..data.tokenizers import TokenizerNeeds, Tokenizers, padded_size
 from ..evaluation.decoding import generate
@@ -71,16 +71,9 @@ def language_modeling_batches(
     Raises:
         InputError: if there is less than one.
     """
-    data = recipe.data
-    options = BlockOptions(
-        block_length=data.context_length,
-        blocks_per_batch=max(1, recipe.optimization.tokens_per_batch // data.context_length),
-        seed=recipe.run.seed,
-        is_causal=True,
-        ordinary_token_id=len(tokenizer) - 1,
-    )
-    collate = CausalBlocks(pad_token_id=tokenizer.pad_token_id, separate_documents=data.separate_documents)
-    return text_batches(recipe, splits, tokenizer, options, collate)
+    separate = recipe.data.separate_documents
+    collate = CausalBlocks(pad_token_id=tokenizer.pad_token_id, separate_documents=separate)
+    return text_batches(recipe, splits, tokenizer, collate, is_causal=True)
 
 
 class LanguageModelScoring:

@@ -17,7 +17,7 @@ from ...modeling.families import FAMILIES
 from ...modeling.modeling_encoder import PaperformerForMaskedLM
 from ..console.progress import ProgressBar
 from ..data.batches.masked_language_modeling import MaskedBlocks, collate_masked, mask_tokens
-from ..data.batches.text_batches import BlockOptions, StreamedTextBatches, TextBatches
+from ..data.batches.text_batches import StreamedTextBatches, TextBatches
 from ..data.batches.token_budget import Batch, pad, token_budget_batches
 from ..data.splits import SplitFacts, Splits, text_splits
 from ..data.tokenizers import TokenizerNeeds, Tokenizers, padded_size
@@ -78,21 +78,13 @@ def masked_batches(
     Raises:
         InputError: if there is less than one context.
     """
-    data = recipe.data
-    options = BlockOptions(
-        block_length=data.context_length,
-        blocks_per_batch=max(1, recipe.optimization.tokens_per_batch // data.context_length),
-        seed=recipe.run.seed,
-        is_causal=False,
-        ordinary_token_id=len(tokenizer) - 1,
-    )
     collate = MaskedBlocks(
         is_ordinary=find_ordinary_tokens(tokenizer),
         mask_token_id=tokenizer.mask_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        probability=data.mask_probability,
+        probability=recipe.data.mask_probability,
     )
-    return text_batches(recipe, splits, tokenizer, options, collate, has_placeholders=True)
+    return text_batches(recipe, splits, tokenizer, collate, has_placeholders=True)
 
 
 def find_ordinary_tokens(tokenizer: PreTrainedTokenizerFast) -> NDArray[np.bool_]:

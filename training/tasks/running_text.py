@@ -22,25 +22,34 @@ def text_batches(
     recipe: Recipe[RunningText],
     splits: Splits,
     tokenizer: PreTrainedTokenizerFast,
-    options: BlockOptions,
     collate: CollateBlocks,
     *,
+    block_length: int | None = None,
+    is_causal: bool = False,
     has_placeholders: bool = False,
 ) -> TextBatches | StreamedTextBatches:
-    """Batches of blocks of the training text.
+    """Batches of blocks of the training text, as many as `tokens_per_batch` allows.
 
     Args:
         recipe: the run's options.
         splits: the text.
         tokenizer: the vocabulary's.
-        options: how the text is cut into blocks.
         collate: makes tensors of blocks.
+        block_length: tokens of a block; by default `context_length`.
+        is_causal: whether tokens are predicted from those before them (see `blocks_of_epoch`).
         has_placeholders: see `document_encoder`.
 
     Raises:
         InputError: if there is less than one block.
     """
     data, train = recipe.data, splits.train
+    options = BlockOptions(
+        block_length=block_length or data.context_length,
+        blocks_per_batch=max(1, recipe.optimization.tokens_per_batch // data.context_length),
+        seed=recipe.run.seed,
+        is_causal=is_causal,
+        ordinary_token_id=len(tokenizer) - 1,
+    )
     if isinstance(train, TextStream):
         encode = document_encoder(tokenizer, has_placeholders=has_placeholders)
         return StreamedTextBatches(train.chunks, encode, options, collate, data.shuffle_buffer)

@@ -55,6 +55,9 @@ SIZES = [
 ]
 
 
+LAYERS = ("encoder_layers", "decoder_layers", "num_hidden_layers")
+
+
 def complete_recipe(objective: str, given: dict[str, str], *, is_parallel: bool) -> Completion:
     """Completes a command line that names no recipe.
 
@@ -69,7 +72,7 @@ def complete_recipe(objective: str, given: dict[str, str], *, is_parallel: bool)
     """
     sources: list[Source] = []
     if "data.train" in given and "data.dataset" not in given:
-        sources = parse_sources(yaml.safe_load(given["data.train"]), "data.train", None)
+        sources = parse_sources(_read_value(given["data.train"]), "data.train", None)
     defaults: dict[str, Any] = {}
     if sources:
         if is_parallel:
@@ -90,14 +93,24 @@ def complete_recipe(objective: str, given: dict[str, str], *, is_parallel: bool)
     if num_bytes is not None:
         defaults |= _size_and_steps(objective, num_bytes, is_further="init_from" in given)
     left = {field: value for field, value in defaults.items() if field not in given}
-    if "init_from" in given:  # which decides both
-        left = {field: value for field, value in left.items() if not field.startswith(("model.", "tokenizer."))}
+    if "init_from" in given:  # which decides the model, and with it how long a context may be
+        decided = ("model.", "tokenizer.", "data.context_length")
+        left = {field: value for field, value in left.items() if not field.startswith(decided)}
     if not is_parallel:
         left.setdefault("data.language", None)
     for source in sources:  # a file that is not there is named before anything is said about it
         _open(source, given | left, is_parallel=is_parallel)
     _explain(left, given, num_bytes)
     return Completion(defaults=left)
+
+
+def _read_value(text: str) -> Any:
+    """A path, or the mapping or list that a text is in YAML; `*.tsv` is a path, though no YAML."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return value if isinstance(value, list | dict) else text
 
 
 def _check_data_is_named(given: Mapping[str, str]) -> None:
@@ -228,6 +241,3 @@ def _explain(chosen: dict[str, Any], given: dict[str, str], num_bytes: int | Non
             f"for {num_bytes / 1e6:,.1f} MB of text {size}, and up to {fields['optimization.max_steps']} steps"
         )
     say("\n    ".join(lines))
-
-
-LAYERS = ("encoder_layers", "decoder_layers", "num_hidden_layers")

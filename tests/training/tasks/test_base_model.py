@@ -16,6 +16,7 @@ from paperformer.tokenization import train_tokenizer
 from paperformer.training.console.input_error import InputError
 from paperformer.training.recipe.recipe import Recipe
 from paperformer.training.run import main, make_tokenizers
+from paperformer.training.tasks import base_model
 from paperformer.training.tasks.objective import Objective
 from paperformer.training.tasks.protocols import Task
 from paperformer.training.tasks.registry import OBJECTIVES
@@ -156,3 +157,23 @@ def test_weights_that_are_not_the_model_s_are_refused(options: Options, base: Pa
         InputError, match=r"the weights are not those of the configuration.*missing \(model.decoder.layers.1"
     ):
         task.build_model()
+
+
+def test_a_damaged_file_is_refused(options: Options, base: Path) -> None:
+    weights = base / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    _, task = prepared(OBJECTIVES["seq2seq"], options)
+    with pytest.raises(InputError, match=f"init_from: the weights of {base} cannot be read: "):
+        task.build_model()
+
+
+def test_a_model_of_the_hub(options: Options, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base_model, "snapshot_download", lambda name, allow_patterns: str(base / name.split("/")[1]))
+    model = main(OBJECTIVES["seq2seq"], command_line(options | {"init_from": "somebody/model"}))
+    card = (model / "README.md").read_text("utf-8")
+    assert "base_model: somebody/model" in card
+    assert "trained further from somebody/model (SHA-256" in card
+    with pytest.raises(
+        InputError, match=r"init_from: somebody/tokenizer on the Hub is no model: no config.json with weights"
+    ):
+        OBJECTIVES["seq2seq"].read_recipe(command_line(options | {"init_from": "somebody/tokenizer"}))

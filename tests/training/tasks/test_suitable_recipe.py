@@ -175,3 +175,9 @@ def test_from_one_file_to_a_model_and_on_by_its_name(folder: Path, capfd: pytest
     with pytest.raises(SystemExit):
         main(OBJECTIVES["seq2seq"], ["--name", "headed-en-de", "--resume", "--optimization.max_steps", "8"])
     assert "there is no headed.tsv" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["*.txt", "[draft.txt", "2024", "null"])
+def test_a_path_is_a_path_whatever_yaml_takes_it_for(path: str, folder: Path) -> None:
+    with pytest.raises(InputError, match=re.escape(f"there is no {path}")):
+        read("lm", data__train=path)

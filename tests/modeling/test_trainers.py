@@ -112,6 +112,24 @@ def test_language_model(make_lm: MakeModel, token_rows: dict[str, Tensor], tmp_p
     assert trainer.evaluate()["eval_loss"] == pytest.approx(loss_of(trainer.model, token_rows), rel=1e-5)
 
 
+def test_trainer_shifts_the_labels_that_it_smooths(
+    make_lm: MakeModel, token_rows: dict[str, Tensor], tmp_path: Path
+) -> None:
+    """It knows language models by the names of their classes, which `import paperformer` tells it."""
+    model = make_lm().eval()
+    trainer = Trainer(
+        model,
+        TrainingArguments(
+            **options(tmp_path, label_smoothing_factor=0.1, eval_strategy="no", load_best_model_at_end=False)
+        ),
+    )
+    with torch.no_grad():
+        loss, logits = trainer.compute_loss(model, dict(token_rows)), model(**token_rows).logits
+    targets = token_rows["labels"][:, 1:].flatten()
+    expected = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), targets, label_smoothing=0.1)
+    torch.testing.assert_close(loss, expected)
+
+
 def test_encoder(make_encoder: MakeModel, token_rows: dict[str, Tensor], tmp_path: Path) -> None:
     """With a pooled vector among its outputs, of which a metric of tokens is not to know."""
     data = rows(token_rows)

@@ -94,10 +94,11 @@ class Objective:
         return f"accelerate launch -m {self.script} {shlex.join(arguments)}"
 
     def read_recipe(self, arguments: list[str]) -> Recipe[Any]:
-        """Parses a command line into a recipe.
+        """Parses a command line into a recipe, and completes it where it names none.
 
         Raises:
-            InputError: as `parse_recipe`; also if there is no such score to select by.
+            InputError: as `parse_recipe`, `complete_recipe` and `defaults_of_base`; also if the recipe is for another
+                objective, or there is no such score to select by.
         """
         choices = [LOSS.name, *(metric.name for metric in output_metrics())]
         of_base: dict[str, Any] = {}
@@ -115,8 +116,9 @@ class Objective:
             defaults={"objective": self.name},
             complete=partial(complete_recipe, self.name, is_parallel=issubclass(self.data, ParallelData)),
             more_defaults=defaults_of_this_base,
-            prog=f"train_{self.name}",
-            description=f"{self.summary}: accelerate launch -m {self.script} --config RECIPE [overrides].",
+            prog=f"paperformer train {self.name}",
+            description=f"{self.summary} from a recipe, --config RECIPE [overrides], or from a file without one, "
+            f"--data.train FILE. On several devices, with the same options: accelerate launch -m {self.script}.",
         )
         if (given := recipe.run.objective) != self.name:
             raise InputError(f"the recipe's objective is {given}; train it with paperformer train {given}")

@@ -50,3 +50,13 @@ def test_recipes_of_earlier_versions_are_known_by_their_data() -> None:
 def test_a_recipe_for_another_objective_is_refused(lm_options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="the recipe's objective is encoder; train it with paperformer train encoder"):
         OBJECTIVES["lm"].read_recipe(command_line(lm_options | {"objective": "encoder"}))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_help_says_how_to_begin(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        OBJECTIVES[name].read_recipe(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith(f"usage: paperformer train {name} ")
+    assert "--config RECIPE [overrides], or from a file without one, --data.train FILE" in shown
+    assert f"accelerate launch -m {OBJECTIVES[name].script}." in shown

@@ -42,11 +42,13 @@ class Metric:
     compute: Compute | None = None
     """Compares outputs with references, line by line; None for what its objective measures itself."""
 
-    of_outputs: bool = False
-    """Whether it depends on how outputs were generated; always, if it has `compute`."""
+    generates: bool = False
+    """Whether outputs are generated for it, though it has no `compute`."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "of_outputs", self.of_outputs or self.compute is not None)
+    @property
+    def of_outputs(self) -> bool:
+        """Whether it depends on how outputs were generated."""
+        return self.generates or self.compute is not None
 
     @property
     def label(self) -> str:
@@ -130,7 +132,7 @@ MASKED_ACCURACY = Metric("masked_accuracy", "Masked accuracy", unit="%", over="t
 PSEUDO_PERPLEXITY = Metric(
     "pseudo_perplexity", "Pseudo-perplexity a token", over="tokens", higher_is_better=False, value_key="per_token"
 )
-EXACT_SPANS = Metric("exact_spans", "Exact spans", unit="%", over="spans", value_key=None, of_outputs=True)
+EXACT_SPANS = Metric("exact_spans", "Exact spans", unit="%", over="spans", value_key=None, generates=True)
 EXACT_MATCH = Metric("exact_match", "Exact match", unit="%", on_hub=True, value_key=None, compute=match_exactly)
 
 METRICS = {

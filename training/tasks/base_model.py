@@ -16,7 +16,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerF
 
 from ...modeling.families import Config, Family
 from ..console.input_error import InputError
-from ..data.tokenizers import TokenizerNeeds, Tokenizers, check_tokenizers, load_tokenizers
+from ..data.tokenizers import TARGET_FOLDER, TokenizerNeeds, Tokenizers, check_tokenizers, load_tokenizers
 from ..exact_weights import load_exactly
 from ..recipe.changes import SAME_WEIGHTS
 from ..recipe.recipe import NOT_CHOSEN, Recipe
@@ -25,7 +25,7 @@ from ..run_folder import RunFolder
 CONVERTIBLE = ("marian", "gpt2", "llama", "bert")
 """Types of models that `paperformer convert --from` takes."""
 
-FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "target_tokenizer/*"]
+FILES = ["*.json", "*.safetensors", "*.model", "*.txt", f"{TARGET_FOLDER}/*"]
 """Of a repository on the Hub, what is read."""
 
 
@@ -127,9 +127,9 @@ def defaults_of_base(given: Mapping[str, Any], family: Family) -> dict[str, Any]
     is_resumed = given.get("resume") in (True, "true") and (run / "config.json").is_file()
     base = BaseModel(str(run), run) if is_resumed else find_base(str(given["init_from"]))
     config, chosen = base.config(family), find_chosen_fields(family)
-    target = "target_tokenizer" if not is_resumed else "tokenizer/target_tokenizer"
+    tokenizer = base.folder / "tokenizer" if is_resumed else base.folder
     return {f"model.{name}": getattr(config, name) for name in chosen} | {
-        "tokenizer.separate": (base.folder / target).is_dir()
+        "tokenizer.separate": (tokenizer / TARGET_FOLDER).is_dir()
     }
 
 

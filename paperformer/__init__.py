@@ -13,10 +13,13 @@ from .hub.registration import register_with_transformers
 if TYPE_CHECKING:
     from .api.recipes import read_recipe
     from .api.runs import Run, prepare, train
-    from .api.texts import evaluate, generate, translate
+    from .api.sweeps import sweep
+    from .api.text_scores import evaluate_text
+    from .api.texts import evaluate, generate, score, translate
     from .configuration.configuration_encoder import PaperformerEncoderConfig
     from .configuration.configuration_lm import PaperformerLMConfig
     from .configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
+    from .metrics import metric_path
     from .modeling.modeling_encoder import PaperformerEncoderModel, PaperformerForMaskedLM
     from .modeling.modeling_lm import PaperformerForCausalLM, PaperformerLMModel
     from .modeling.modeling_seq2seq import PaperformerForConditionalGeneration, PaperformerSeq2SeqModel
@@ -42,9 +45,13 @@ __all__ = [
     "TrainingStopped",
     "__version__",
     "evaluate",
+    "evaluate_text",
     "generate",
+    "metric_path",
     "prepare",
     "read_recipe",
+    "score",
+    "sweep",
     "train",
     "train_tokenizer",
     "translate",
@@ -65,9 +72,13 @@ _MODULES = {
     "TrainingDivergedError": ".training.engine.guard",
     "TrainingStopped": ".training.engine.stop_request",
     "evaluate": ".api.texts",
+    "evaluate_text": ".api.text_scores",
     "generate": ".api.texts",
+    "metric_path": ".metrics",
     "prepare": ".api.runs",
     "read_recipe": ".api.recipes",
+    "score": ".api.texts",
+    "sweep": ".api.sweeps",
     "train": ".api.runs",
     "train_tokenizer": ".tokenization",
     "translate": ".api.texts",

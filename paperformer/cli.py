@@ -13,10 +13,13 @@ from importlib.metadata import version
 
 from .commands import tokenizers
 from .commands.averaging import average
+from .commands.evaluation import evaluate, score
+from .commands.exercises import EXERCISES
 from .commands.model_folders import convert, push
 from .commands.plots import PLOTS
 from .commands.runs import runs
-from .commands.text import evaluate, generate, translate
+from .commands.sweeps import sweep
+from .commands.text import generate, translate
 from .commands.training import TRAINED, make_prepare, make_train, plan, quickstart
 from .training.console.input_error import InputError, one_line_errors
 from .training.console.suggestions import suggest
@@ -45,6 +48,7 @@ COMMANDS: dict[str, Command | Group] = {
     "runs": runs,
     "average": average,
     "evaluate": evaluate,
+    "score": score,
     "translate": translate,
     "generate": generate,
     "convert": convert,
@@ -63,6 +67,7 @@ COMMANDS: dict[str, Command | Group] = {
         more_help="Several GPUs: accelerate launch -m paperformer.training.train_seq2seq (or train_lm, "
         "train_encoder, train_denoising), with the same options.",
     ),
+    "sweep": sweep,
     "plot": Group(
         summary="Draw attention, positions or gradient norms as SVG or PNG: "
         "paperformer plot attention|positions|gradients ...",
@@ -70,6 +75,12 @@ COMMANDS: dict[str, Command | Group] = {
         commands=PLOTS,
     ),
     "plan": plan,
+    "exercise": Group(
+        summary="Do an exercise of the texts, and write its card: paperformer exercise "
+        f"{'|'.join(EXERCISES)} ... (docs/exercises.md)",
+        member="exercise",
+        commands=EXERCISES,
+    ),
 }
 
 

@@ -44,18 +44,21 @@ EXTENSIONS: dict[str, list[Insertion | Addition]] = {
     "metric": [
         Insertion(
             "training/evaluation/metrics.py",
-            "CHRF)),  # Popović 2015\n",
-            """        Metric("length_ratio", "Length ratio", digits=3, compute=measure_lengths),
+            "make=_chrf),  # Popović 2015\n",
+            """        Metric("length_ratio", "Length ratio", digits=3, make=_length_ratio),
 """,
         ),
         Insertion(
             "training/evaluation/metrics.py",
-            """    return 100 * matches / len(references), ""
+            """    return TER()  # never with regard to case, as sacreBLEU's command has it, and its signature says
 """,
             """
 
-def measure_lengths(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
-    return sum(map(len, hypotheses)) / sum(map(len, references)), "of:characters"
+def _length_ratio(options: ScoringOptions) -> SacrebleuMetric:
+    def count(hypothesis: str, references: Sequence[str]) -> tuple[int, int]:
+        return len(hypothesis), len(references[0])
+
+    return SummedStatistics("Length ratio", count, lambda sums: sums[0] / sums[1])
 """,
         ),
     ],
@@ -251,10 +254,10 @@ def test_a_metric_from_outside_is_wherever_scores_are(report: dict[str, Any]) ->
     found = report["metric"]
     assert found["validated"] == ["loss", "bleu", "chrf", "length_ratio", "exact_match"]
     assert found["selected by"] == "length_ratio"
-    assert found["in evaluation.json"]["signature"] == "of:characters"
+    assert found["in evaluation.json"]["signature"].startswith("nrefs:1|version:")
     shown = f"{found['in evaluation.json']['score']:.3f}"
-    assert f"| test | Length ratio | {shown} | 5 sentences, of:characters |" in found["card"]
-    assert f'<td class="number">{shown}</td>' in found["report"]
+    assert f"| test | Length ratio | {shown} ± " in found["card"]
+    assert f'<td class="number">{shown} ± ' in found["report"]
     assert found["compared"] == ["validation length_ratio", "test length_ratio"]
 
 

@@ -152,23 +152,25 @@ def main(objective: Objective, arguments: list[str] | None = None) -> Path:
 
 
 @contextmanager
-def one_line_endings(command: str) -> Iterator[None]:
+def one_line_endings(command: str, resuming: str | None = None) -> Iterator[None]:
     """Ends the program with a line and an exit code where training in this context ends other than well.
 
     Args:
-        command: how to begin it again, or to go on with it.
+        command: how to begin it again.
+        resuming: how to go on with it; by default the command with --resume.
     """
+    resuming = resuming or _resuming(command)
     with one_line_errors():
         try:
             yield
         except TrainingStopped as stopped:
-            say(f"{stopped}; go on with: {_resuming(command)}")
+            say(f"{stopped}; go on with: {resuming}")
             sys.exit(130)
         except NothingSaved:
             say(f"interrupted before anything was saved; begin again with: {command}")
             sys.exit(130)
         except KeyboardInterrupt:
-            say(f"interrupted; go on from the last checkpoint, if there is one yet, with: {_resuming(command)}")
+            say(f"interrupted; go on from the last checkpoint, if there is one yet, with: {resuming}")
             sys.exit(130)
         except TrainingDivergedError as error:
             say(f"error: {error}")
@@ -249,7 +251,8 @@ def _finish(
         fitted.model.save_pretrained(path)
         tokenizers.save(path)
         (path / EVALUATION_FILE).write_text(scores, encoding="utf-8")
-        write_card(path, _facts(objective, recipe, folder, task, fitted, entries, samples, command))
+        if objective.has_card:
+            write_card(path, _facts(objective, recipe, folder, task, fitted, entries, samples, command))
 
     replace_folder(folder.model_path, write_model)
     say(f"report: {write_report(folder.path)}")

@@ -49,9 +49,9 @@ def read_recipe(recipe: GivenRecipe = None, overrides: Fields | None = None, **f
     else:
         words = []
         given = recipe if isinstance(recipe, Mapping) else {} if recipe is None else {"config": recipe}
-    changes = {**_dotted(overrides or {}), **_dotted(fields)}
-    every = {**_dotted(given), **changes}
-    return _find_objective(every).read_recipe([*words, *_words(changes if words else every)])
+    changes = {**dotted(overrides or {}), **dotted(fields)}
+    every = {**dotted(given), **changes}
+    return _find_objective(every).read_recipe([*words, *to_words(changes if words else every)])
 
 
 def objective_of(recipe: Recipe[Any]) -> Objective:
@@ -59,18 +59,18 @@ def objective_of(recipe: Recipe[Any]) -> Objective:
     return OBJECTIVES[str(recipe.run.objective)]
 
 
-def _dotted(fields: Fields) -> dict[str, Any]:
+def dotted(fields: Fields) -> dict[str, Any]:
     """The fields by names with dots. A mapping below a section is a value: a source of text, or RoPE's parameters."""
-    dotted: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, Mapping) and "." not in name:
-            dotted |= {f"{name}.{field}": content for field, content in value.items()}
+            found |= {f"{name}.{field}": content for field, content in value.items()}
         else:
-            dotted[name] = value
-    return dotted
+            found[name] = value
+    return found
 
 
-def _words(fields: Fields) -> list[str]:
+def to_words(fields: Fields) -> list[str]:
     """Fields with dots as options of a command line."""
     words: list[str] = []
     for name, value in fields.items():
@@ -117,7 +117,7 @@ def _fields_in(path: Path) -> dict[str, Any]:
     content = yaml.safe_load(text)
     if not isinstance(content, dict):
         return {}
-    return {name: value for name, value in _dotted(content).items() if value is not None}
+    return {name: value for name, value in dotted(content).items() if value is not None}
 
 
 def _check_as_read(recipe: Recipe[Any]) -> None:
@@ -125,8 +125,8 @@ def _check_as_read(recipe: Recipe[Any]) -> None:
     told = yaml.safe_load(recipe.yaml)
     parts: dict[str, Any] = vars(recipe)
     sections = {name: asdict(part) for name, part in parts.items() if name not in ("run", "model", "yaml", "arguments")}
-    now = _dotted(sections | {"model": recipe.model} | asdict(recipe.run))
-    for name, value in _dotted(told).items():
+    now = dotted(sections | {"model": recipe.model} | asdict(recipe.run))
+    for name, value in dotted(told).items():
         if name in now and now[name] != value:
             raise InputError(
                 f"{name} of the recipe was set to {now[name]} after it was read; a recipe is not changed: read it "

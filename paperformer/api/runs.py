@@ -7,12 +7,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import yaml
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..commands.loading import load_model, load_tokenizer
 from ..training import prepare as preparation
 from ..training.console.input_error import InputError
 from ..training.console.progress import say
+from ..training.data.cleaning.leaks import find_seen
+from ..training.data.corpus import Corpus
 from ..training.evaluation.evaluation_file import EVALUATION_FILE, read_scores
 from ..training.evaluation.metrics import Score
 from ..training.prepare import Prepared
@@ -70,6 +74,26 @@ class Run:
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The model's tokenizer; of the source, where the target has one of its own."""
         return load_tokenizer(str(self.model_folder))
+
+    def count_seen(self, rows: pa.RecordBatch) -> int | None:
+        """How many rows of an evaluation set were in the training text, as far as their words go.
+
+        Args:
+            rows: sentence pairs, columns `source` and `target`, or `text`.
+
+        Returns:
+            None if the run's clean text is no more in its cache, or was never there because it was streamed.
+        """
+        files = self._files
+        try:
+            name = json.loads(files.data_path.read_text("utf-8"))["train"]["folder"]
+            cache = yaml.safe_load(files.recipe_path.read_text("utf-8"))["data"].get("cache_dir")
+        except (OSError, KeyError, ValueError, yaml.YAMLError):
+            return None
+        corpus = Corpus(Path(cache or files.path.parent / ".cache").expanduser() / name)
+        if not corpus.folder.is_dir() or corpus.is_parallel != ("source" in rows.schema.names):
+            return None
+        return int(find_seen(rows, corpus.chunks_without_tags()).sum())
 
     def _finished(self, name: str) -> Path:
         if not (path := self.folder / name).is_dir():

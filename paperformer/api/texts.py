@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from ..commands.loading import check_task, load, load_target_tokenizer
+from ..commands.loading import check_task, load, load_config
 from ..training.console.input_error import InputError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from ..training.evaluation.metrics import Score
+    from ..training.evaluation.metrics import Score, ScoringOptions
+    from ..training.evaluation.significance import TestName
+    from ..training.evaluation.translation_report import TranslationReport
     from .runs import Run
 
 Model = Union[str, os.PathLike[str], "Run", "PreTrainedModel"]
@@ -24,38 +26,46 @@ def translate(
     num_beams: int = 5,
     length_penalty: float = 1.0,
     *,
+    prefix: str = "",
+    processes: int = 1,
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     trust_remote_code: bool = False,
 ) -> list[str]:
     """Translations of texts, one for each, in their order; of a text without characters, an empty one.
 
     Args:
-        model: a translation model.
+        model: a translation model, ours or any encoder-decoder of transformers.
         texts: raw; what is longer than the model takes is cut off.
         num_beams: beam size; 1 is greedy and fastest.
         length_penalty: exponent of the length by which a beam's log-probability is divided.
+        prefix: put before every text: a language tag, or what T5 is told to do.
+        processes: how many translate, each a share of the texts; on several GPUs each on one of its own. The model is
+            then a folder or a name, since each process loads it.
         tokenizer: of a model that has been loaded.
         trust_remote_code: whether Python code that lies in the model's folder may run; our own models never need it.
 
     Raises:
-        InputError: for a beam size below 1, texts that are no list, or a model that cannot be loaded or is for
-            another task.
+        InputError: for a beam size or a number of processes below 1, texts that are no list, or a model that cannot be
+            loaded or is for another task.
     """
-    from ..training.evaluation.decoding import translate as translate_texts
+    from .parallel_translation import translate_in_processes, translate_with
 
     check_beams(num_beams)
     _check_list("texts", texts)
-    loaded, own_tokenizer = _loaded(model, "translation", tokenizer, trust_remote_code)
+    if processes < 1:
+        raise InputError(f"processes is {processes}; it must be at least 1")
     filled = [index for index, text in enumerate(texts) if text.strip()]
-    outputs = translate_texts(
-        loaded,
-        own_tokenizer,
-        [texts[index] for index in filled],
-        target_tokenizer=load_target_tokenizer(loaded),
-        num_beams=num_beams,
-        length_penalty=length_penalty,
-        max_length=min(own_tokenizer.model_max_length, loaded.config.max_position_embeddings),
-    )
+    decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty}
+    inputs = [prefix + texts[index] for index in filled]
+    if processes > 1 and len(inputs) > 1:
+        if not isinstance(model, str | os.PathLike):
+            raise InputError(f"processes is {processes}; the model must then be a folder or a name on the Hub")
+        place = _place(model)
+        check_task(load_config(place, trust_remote_code=trust_remote_code), "translation", place)
+        outputs = translate_in_processes(place, inputs, processes, trust_remote_code=trust_remote_code, **decoding)
+    else:
+        loaded, own_tokenizer = _loaded(model, "translation", tokenizer, trust_remote_code)
+        outputs = translate_with(loaded, own_tokenizer, inputs, **decoding)
     translated = dict(zip(filled, outputs, strict=True))
     return [translated.get(index, "") for index in range(len(texts))]
 
@@ -63,19 +73,26 @@ def translate(
 def evaluate(
     model: Model,
     sources: Sequence[str],
-    references: Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]],
     num_beams: int = 5,
     length_penalty: float = 1.0,
     *,
+    options: "ScoringOptions | None" = None,
+    resamples: int = 1000,
+    prefix: str = "",
+    processes: int = 1,
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     trust_remote_code: bool = False,
 ) -> "list[Score]":
-    """Translates and compares with references: sacreBLEU and chrF with signatures, exact match in percent.
+    """Translates and compares with references: BLEU, chrF, chrF++ and TER of sacreBLEU, and exact match.
 
     Args:
-        model, num_beams, length_penalty, tokenizer, trust_remote_code: as `translate` takes them.
+        model, num_beams, length_penalty, prefix, processes, tokenizer, trust_remote_code: as `translate` takes them.
         sources: raw texts.
-        references: a raw translation of each.
+        references: a raw translation of each; or several streams of them, one after another.
+        options: how translations and references are compared.
+        resamples: from how many bootstrap resamples the intervals are estimated (`Score.confidence`); 0 leaves them
+            out.
 
     Raises:
         InputError: as `translate` does; also if there are no sources, or not as many references.
@@ -83,11 +100,72 @@ def evaluate(
     from ..training.evaluation.metrics import score_outputs
 
     _check_list("sources", sources)
-    _check_list("references", references)
-    if len(sources) != len(references) or not sources:
-        raise InputError(f"there are {len(sources)} sources and {len(references)} references; each must have one")
-    options: dict[str, Any] = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code}
-    return score_outputs(translate(model, sources, num_beams, length_penalty, **options), references)
+    streams = check_references(references, len(sources))
+    outputs = translate(
+        model,
+        sources,
+        num_beams,
+        length_penalty,
+        prefix=prefix,
+        processes=processes,
+        tokenizer=tokenizer,
+        trust_remote_code=trust_remote_code,
+    )
+    return score_outputs(outputs, streams, options, resamples=resamples)
+
+
+def score(
+    hypotheses: Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]],
+    sources: Sequence[str] | None = None,
+    *,
+    name: str = "system",
+    baseline: tuple[str, Sequence[str]] | None = None,
+    options: "ScoringOptions | None" = None,
+    test: "TestName" = "bootstrap",
+    resamples: int = 1000,
+) -> "TranslationReport":
+    """Scores finished translations in all ways, also beside another system's.
+
+    Args:
+        hypotheses: the translations.
+        references: a raw reference of each; or several streams of them, one after another.
+        sources: raw texts, where they are known.
+        name: of the system.
+        baseline: name and translations of a system to compare with; see `TranslationReport.comparisons`.
+        options: how translations and references are compared.
+        test: of significance: bootstrap or randomisation.
+        resamples: from how many bootstrap resamples intervals are estimated; 0 leaves them out.
+
+    Raises:
+        InputError: if there are no translations, or not as many of each.
+    """
+    from ..training.evaluation.translation_report import report_translations
+
+    _check_list("hypotheses", hypotheses)
+    streams = check_references(references, len(hypotheses), "hypotheses")
+    for what, texts in (("sources", sources), ("the baseline's translations", baseline[1] if baseline else None)):
+        if texts is not None and len(texts) != len(hypotheses):
+            raise InputError(f"there are {len(hypotheses)} hypotheses, and of {what} {len(texts)}; each must have one")
+    return report_translations(
+        hypotheses, streams, sources, name=name, baseline=baseline, options=options, test=test, resamples=resamples
+    )
+
+
+def check_references(
+    references: Sequence[str] | Sequence[Sequence[str]], count: int, what: str = "sources"
+) -> list[list[str]]:
+    """References as streams.
+
+    Raises:
+        InputError: if there are none, or not as many as there are `what`.
+    """
+    _check_list("references", references)  # type: ignore[arg-type]
+    streams = [list(references)] if not references or isinstance(references[0], str) else list(map(list, references))
+    for stream in streams:
+        if len(stream) != count or not count:
+            raise InputError(f"there are {count} {what} and {len(stream)} references; each must have one")
+    return streams  # type: ignore[return-value]
 
 
 def generate(
@@ -157,16 +235,13 @@ def _check_list(name: str, texts: Sequence[str]) -> None:
 
 
 def _loaded(
-    model: Model, task: str, tokenizer: "PreTrainedTokenizerBase | None", trust_remote_code: bool
+    model: Model, task: str | None, tokenizer: "PreTrainedTokenizerBase | None", trust_remote_code: bool
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     """The model in evaluation mode, and its tokenizer."""
     from .runs import Run
 
     if isinstance(model, str | os.PathLike):
-        place = os.fspath(model)
-        if (Path(place) / "recipe.yaml").is_file():  # a run's folder
-            place = str(Run(place).model_folder)
-        loaded, own_tokenizer = load(place, task, trust_remote_code=trust_remote_code)
+        loaded, own_tokenizer = load(_place(model), task, trust_remote_code=trust_remote_code)
         return loaded, tokenizer or own_tokenizer
     if isinstance(model, Run):
         check_task(model.model.config, task, str(model.folder))
@@ -175,3 +250,11 @@ def _loaded(
         raise InputError("a model that has been loaded needs its tokenizer: tokenizer=...")
     check_task(model.config, task, "the model")
     return model.eval(), tokenizer
+
+
+def _place(model: str | os.PathLike[str]) -> str:
+    """A model's folder, be it given by that of its run, or its name on the Hub."""
+    from .runs import Run
+
+    place = os.fspath(model)
+    return str(Run(place).model_folder) if (Path(place) / "recipe.yaml").is_file() else place

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def load(
-    model: str, task: str, *, trust_remote_code: bool = False
+    model: str, task: str | None, *, trust_remote_code: bool = False
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    """A model for a task and its tokenizer, on the GPU if there is one.
+    """A model for a task, or for any, and its tokenizer, on the GPU if there is one.
 
     Raises:
         InputError: as `load_model` does.

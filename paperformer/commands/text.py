@@ -1,46 +1,9 @@
-"""Commands that use a finished model on text: translate, score translations, continue a text."""
+"""Commands that use a finished model on text: translate, continue a text."""
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from ..api import texts
-from ..training.console.input_error import InputError
-
-
-def evaluate(
-    model: str,
-    source: str,
-    reference: str,
-    num_beams: int = 5,
-    length_penalty: float = 1.0,
-    metrics: list[str] | None = None,
-    trust_remote_code: bool = False,
-) -> None:
-    """Translate a file and score the translations against references: sacreBLEU and chrF with signatures, exact match.
-
-    Args:
-        model: A translation model's folder, or its name on the Hub.
-        source: File to translate, one sentence a line.
-        reference: File of reference translations, line by line those of the source; raw text.
-        num_beams: Beam size.
-        length_penalty: Exponent of the length by which a beam's score is divided.
-        metrics: More metrics of the evaluate library, by their names on the Hub or the paths of metric scripts.
-            Example: '[meteor,ter]'.
-        trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
-    """
-    import json
-
-    from ..training.evaluation.evaluation_file import fields_of
-    from ..training.evaluation.metrics import score_outputs
-
-    texts.check_beams(num_beams)
-    sources, references = _read_parallel(Path(source), Path(reference))
-    more = {name: _load_metric(name) for name in metrics or []}
-    hypotheses = texts.translate(model, sources, num_beams, length_penalty, trust_remote_code=trust_remote_code)
-    scores = fields_of(score_outputs(hypotheses, references))
-    scores |= {name: metric.compute(predictions=hypotheses, references=references) for name, metric in more.items()}
-    print(json.dumps(scores, indent=2, default=float))
 
 
 def translate(
@@ -90,26 +53,3 @@ def generate(
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     print(texts.generate(model, prompt, max_new_tokens, temperature, top_p, seed, trust_remote_code=trust_remote_code))
-
-
-def _read_parallel(source: Path, reference: Path) -> tuple[list[str], list[str]]:
-    """The lines of two files, of which line n of one belongs to line n of the other."""
-    from ..training.data.readers.parallel_files import ParallelFiles
-    from ..training.data.text.bad_lines import BadLines
-
-    sources: list[str] = []
-    references: list[str] = []
-    for chunk in ParallelFiles(source=source, target=reference).chunks(BadLines()):
-        sources += chunk.column("source").to_pylist()
-        references += chunk.column("target").to_pylist()
-    return sources, references
-
-
-def _load_metric(name: str) -> Any:
-    """A metric of the evaluate library; its own are scripts on the Hub, so most need the network once."""
-    from evaluate import load as load_metric
-
-    try:
-        return load_metric(name)
-    except (OSError, ImportError, ValueError) as error:
-        raise InputError(f"--metrics: {name} cannot be loaded: {str(error).strip().splitlines()[0]}") from error

@@ -4,7 +4,7 @@ import math
 import os
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,21 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 import paperformer
-from paperformer import InputError, Run, TrainingStopped, evaluate, generate, prepare, read_recipe, train, translate
+from paperformer import (
+    InputError,
+    Run,
+    TrainingStopped,
+    evaluate,
+    generate,
+    prepare,
+    read_recipe,
+    score,
+    train,
+    translate,
+)
+from paperformer.api import parallel_translation
 from paperformer.training.engine.loop import Trainer
+from paperformer.training.evaluation.metrics import ScoringOptions
 from paperformer.training.tasks.registry import OBJECTIVES
 
 TEXT = [f"The {animal} {verb} in the {place}.\n" for animal in ("dog", "cat", "man") for verb in ("runs", "sings")
@@ -227,9 +240,68 @@ def test_translate_and_evaluate(seq2seq: Any) -> None:
     assert not seq2seq.model.training
     assert translate(seq2seq.folder, []) == []
     scores = {score.metric.name: score for score in evaluate(seq2seq.folder, texts[::2], outputs[::2], num_beams=1)}
-    assert scores.keys() == {"bleu", "chrf", "exact_match"}
+    assert scores.keys() == {"bleu", "chrf", "chrf++", "ter", "exact_match"}
     assert (scores["exact_match"].value, scores["exact_match"].count) == (100, 2)
     assert scores["bleu"].signature.startswith("nrefs:1")
+    assert scores["bleu"].confidence is not None
+    streams = [["x", "y"], outputs[::2]]
+    bleu = evaluate(seq2seq.folder, texts[::2], streams, num_beams=1, options=ScoringOptions(lowercase=True))[0]
+    assert bleu.signature.startswith("nrefs:2|case:lc")
+
+
+class PoolInThisProcess:
+    """Does at once what processes would do each by itself, which take seconds to begin."""
+
+    def __init__(self, count: int, context: object, begin: Callable[..., None], arguments: tuple[Any, ...]):
+        begin(*arguments)
+
+    def __enter__(self) -> "PoolInThisProcess":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(call(*arguments))
+        return future
+
+
+def test_processes_translate_as_one_does(seq2seq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel_translation, "ProcessPoolExecutor", PoolInThisProcess)
+    monkeypatch.setenv("RANK", "0")
+    threads = torch.get_num_threads()
+    texts = ["xq zk", "", *("qx zk", "zk xq", "kz qx", "xk zq", "zz kk", "qq xx", "kx zq", "zq kx", "xz qk")]
+    translations = translate(seq2seq.folder, texts, 2, processes=2)
+    torch.set_num_threads(threads)
+    assert translations == translate(seq2seq.folder, texts, 2)
+    assert len(set(translations)) > 5
+    with pytest.raises(InputError, match="processes is 2; the model must then be a folder or a name on the Hub"):
+        translate(seq2seq.model, texts, processes=2, tokenizer=seq2seq.tokenizer)
+
+
+def test_a_prefix_stands_before_every_text(seq2seq: Any) -> None:
+    assert translate(seq2seq.folder, ["dog runs.", " "], 1, prefix="A ") == [
+        *translate(seq2seq.folder, ["A dog runs."], 1),
+        "",
+    ]
+
+
+def test_score_compares_finished_translations() -> None:
+    report = score(
+        ["a b c", "d"], [["a b c", "e"], ["x", "d"]], ["A B C", "D"], name="one", baseline=("none", ["", ""])
+    )
+    assert [system.name for system in report.systems] == ["none", "one"]
+    assert {comparison.metric.name: comparison.system for comparison in report.comparisons}["exact_match"] == 100
+    assert report.system.scores[0].signature.startswith("nrefs:2")
+    for arguments, message in [
+        ((["a"], ["b", "c"]), "there are 1 hypotheses and 2 references; each must have one"),
+        ((["a"], "b"), "references is one text; it must be a list of texts"),
+        ((["a"], ["b"], ["c", "d"]), "there are 1 hypotheses, and of sources 2; each must have one"),
+    ]:
+        with pytest.raises(InputError) as refused:
+            score(*arguments)
+        assert str(refused.value) == message
 
 
 @pytest.mark.parametrize(
@@ -237,6 +309,8 @@ def test_translate_and_evaluate(seq2seq: Any) -> None:
     [
         (lambda model: translate(model, "A dog runs."), "texts is one text; it must be a list of texts"),
         (lambda model: translate(model, ["a"], num_beams=0), "num_beams is 0; it must be at least 1"),
+        (lambda model: translate(model, ["a"], processes=0), "processes is 0; it must be at least 1"),
+        (lambda model: translate("./nowhere", ["a", "b"], processes=2), "there is no folder ./nowhere"),
         (lambda model: evaluate(model, ["a"], ["b", "c"]), "there are 1 sources and 2 references; each must have one"),
         (lambda model: evaluate(model, [], []), "there are 0 sources and 0 references; each must have one"),
         (lambda model: generate(model, "a"), "holds a paperformer-seq2seq; this command needs a text-generation model"),

@@ -1,6 +1,5 @@
 import contextlib
 import io
-import json
 import shutil
 import subprocess
 import sys
@@ -143,20 +142,21 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["tokenizer", "[a.txt,b.txt]", "out"], "'[a.txt,b.txt]' is no tokenizer command; say paperformer tokenizer "),
         (["train", "lm", "--bananas"], "there is no option --bananas; --help lists them all"),
         (["translate"], "the following arguments are required: model"),
-        (["evaluate", "model"], "the following arguments are required: source, reference"),
+        (["evaluate", "model"], "the following arguments are required: text"),
+        (["score", "outputs"], "the following arguments are required: reference"),
         (
             ["translate", "model", "--beams", "3"],
             "there is no option --beams; did you mean --num_beams? (paperformer translate --help)",
         ),
         (["translate", "model", "--num_beams", "many"], "--num_beams is many; it must be an integer"),
         (["translate", "model", "--num_beams", "0"], "num_beams is 0; it must be at least 1"),
-        (["evaluate", "m", "s", "r", "--num_beams", "0"], "num_beams is 0; it must be at least 1"),
+        (["evaluate", "m", "s", "--num_beams", "0"], "num_beams is 0; it must be at least 1"),
         (["generate", "model", "x", "--top_p", "0"], "top_p is 0.0; it must be greater than 0 and at most 1"),
         (["generate", "model", "x", "--temperature", "-1"], "temperature is -1.0; it must be at least 0"),
         (["generate", "model", "x", "--max_new_tokens", "0"], "max_new_tokens is 0; it must be at least 1"),
         (["translate", "./nowhere", "--input", "/dev/null"], "there is no folder ./nowhere"),
         (["push", "./nowhere", "me/x"], "nowhere is not a folder"),
-        (["evaluate", "m", "./nowhere", "r"], "there is no nowhere"),
+        (["score", "./nowhere", "r"], "nowhere cannot be read: No such file"),
     ],
 )
 def test_bad_command_lines(arguments: list[str], message: str, refused: Callable[..., str]) -> None:
@@ -230,50 +230,6 @@ def test_standard_input_that_is_not_utf8_or_empty(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
     main(["translate", str(seq2seq.folder)])
     assert capsys.readouterr().out == ""
-
-
-def test_evaluate(
-    seq2seq: Any, lines: Callable[..., Path], capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
-) -> None:
-    source, short = lines("source", "A dog runs.", "Two men talk."), lines("short", "Ein Hund.")
-    main(["translate", str(seq2seq.folder), "--input", str(source)])
-    reference = lines("reference", *capsys.readouterr().out.split("\n")[:2])
-    main(["evaluate", str(seq2seq.folder), str(source), str(reference)])
-    scores = json.loads(capsys.readouterr().out)
-    assert (scores["exact_match"], scores["sentences"]) == (100, 2)
-    assert scores["bleu"]["signature"].startswith("nrefs:1")
-    line = refused("evaluate", seq2seq.folder, source, short)
-    assert "source has 2 lines and " in line
-    assert "short has 1; line n of one must be the translation of line n of the other" in line
-    assert "empty is empty; it must have text" in refused("evaluate", seq2seq.folder, lines("empty"), lines("empty"))
-
-
-METRIC = """
-import datasets
-import evaluate
-
-
-class MeanLength(evaluate.Metric):
-    def _info(self):
-        text = datasets.Value("string")
-        features = datasets.Features({"predictions": text, "references": text})
-        return evaluate.MetricInfo(description="", citation="", features=features)
-
-    def _compute(self, predictions, references):
-        return {"characters": sum(map(len, predictions)) / len(predictions)}
-"""
-
-
-def test_evaluate_with_a_metric_of_the_evaluate_library(
-    seq2seq: Any, lines: Callable[..., Path], capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
-) -> None:
-    source, script = lines("source", "A dog runs.", "Two men talk."), lines("mean_length.py", METRIC)
-    main(["translate", str(seq2seq.folder), "--input", str(source)])
-    outputs = capsys.readouterr().out.split("\n")[:2]
-    main(["evaluate", str(seq2seq.folder), str(source), str(source), "--metrics", f"[{script}]"])
-    assert json.loads(capsys.readouterr().out)[str(script)] == {"characters": sum(map(len, outputs)) / 2}
-    line = refused("evaluate", seq2seq.folder, source, source, "--metrics", "[/no/such/metric.py]")
-    assert line.startswith("--metrics: /no/such/metric.py cannot be loaded")
 
 
 def test_generate(lm: Any, capsys: pytest.CaptureFixture[str]) -> None:

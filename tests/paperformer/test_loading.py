@@ -30,7 +30,7 @@ def commands(tmp_path: Path) -> Callable[[Path | str], dict[str, list[str]]]:
     def of(model: Path | str) -> dict[str, list[str]]:
         return {
             "translate": ["translate", str(model), "--input", source],
-            "evaluate": ["evaluate", str(model), source, reference],
+            "evaluate": ["evaluate", str(model), source, "--reference", reference],
             "plot attention": ["plot", "attention", str(model), "--text", "A dog", "--output", f"{output}.svg"],
             "plot positions": ["plot", "positions", str(model), "--output", f"{output}.svg"],
             "average": ["average", str(model), "--output", output],

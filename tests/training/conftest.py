@@ -11,7 +11,6 @@ from accelerate.state import AcceleratorState
 from paperformer.configuration.configuration_lm import PaperformerLMConfig
 from paperformer.configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from paperformer.training.engine import loop, training_state
-from paperformer.training.recipe import parsing as recipe_module
 from paperformer.training.recipe.data import ParallelData, TextData
 from paperformer.training.recipe.parsing import parse_recipe
 from paperformer.training.recipe.recipe import Recipe
@@ -108,14 +107,6 @@ def lm_recipe(lm_options: dict[str, Any]) -> Callable[..., Recipe[TextData]]:
 def dotted(changes: dict[str, Any]) -> dict[str, Any]:
     """optimization__max_steps=3 is --optimization.max_steps 3."""
     return {name.replace("__", "."): value for name, value in changes.items()}
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_parser_for_all() -> Iterator[None]:
-    """Building a parser takes half a second; parsing does not change it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipe_module, "recipe_parser", cache(recipe_module.recipe_parser))
-        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -54,8 +54,9 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 SCORES = {
-    "seq2seq": {"task", "split", "decoding", "bleu", "chrf", "exact_match", "sentences", "loss", "seconds"},
-    "lm": {"task", "split", "loss", "word_perplexity", "words", "bits_per_byte", "bytes", "seconds"},
+    "seq2seq": {"task", "split", "decoding", "bleu", "chrf", "chrf++", "ter", "exact_match"}
+    | {"sentences", "loss", "seconds"},
+    "lm": {"task", "split", "loss", "word_perplexity", "words", "bits_per_byte", "bytes", "windows", "seconds"},
 }
 
 

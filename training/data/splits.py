@@ -42,9 +42,14 @@ class Splits:
     """Of the training sources (see `mixed_epoch`)."""
 
     def report(self) -> dict[str, Any]:
-        """What each split was read from, and what was left out of it and why; that of a stream is not known before."""
+        """What each split was read from, what was left out of it and why, and which folder of the cache holds it; that
+        of a stream is not known before."""
         corpora = {"train": self.train, "validation": self.validation, "test": self.test}
-        return {split: corpus.report for split, corpus in corpora.items() if isinstance(corpus, Corpus)}
+        return {
+            split: corpus.report | {"folder": corpus.folder.name}
+            for split, corpus in corpora.items()
+            if isinstance(corpus, Corpus)
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

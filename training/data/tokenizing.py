@@ -118,13 +118,13 @@ def document_encoder(tokenizer: PreTrainedTokenizerFast, *, has_placeholders: bo
 
 
 def encoded_documents(
-    chunks: Iterable[pa.RecordBatch], encode: Encode, *, begin: int, end: int | None
+    chunks: Iterable[pa.RecordBatch], encode: Encode, *, begin: int | None, end: int | None
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Encodes chunks of running text, each document behind a mark of its beginning and before one of its end.
 
     Args:
         encode: adds no marks itself.
-        begin, end: ids of the marks; with None ends have none.
+        begin, end: ids of the marks; None for none.
 
     Yields:
         For each chunk its ids, (n,), and where in them documents begin; at last the mark that ends the last document.
@@ -138,10 +138,11 @@ def encoded_documents(
             encode(chunk.column("text").to_pylist()), chunk.column("begins").to_pylist(), strict=True
         ):
             if begins or not is_inside:
-                marks = [end, begin] if is_inside and end is not None else [begin]
-                length += len(marks)
-                starts.append(length - 1)
-                pieces.append(marks)
+                ending = [end] if is_inside and end is not None else []
+                beginning = [begin] if begin is not None else []
+                starts.append(length + len(ending))
+                pieces.append(ending + beginning)
+                length += len(ending) + len(beginning)
                 is_inside = True
             pieces.append(ids)
             length += len(ids)

@@ -105,7 +105,7 @@ class Trainer:
         self.options = recipe.optimization
         self.state = TrainingState(task, recipe, folder, accelerator)
         self.progress = self.state.progress
-        self.flops_of = StepFlops(self.state.config)  # type: ignore[arg-type]  # it is of one of the families
+        self.flops_of = task.flops_of or StepFlops(self.state.config)  # type: ignore[arg-type]  # of one of the families
         self.parts = 1
         if recipe.run.resume:
             self.state.resume()

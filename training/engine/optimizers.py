@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from ...modeling.blocks import TransformerBlock
 from ..console.input_error import InputError
 from ..recipe.optimization import Optimization
+from .schedule_free import ScheduleFreeAdamW
 
 FUSED_DEVICES = ("cpu", "cuda")
 
@@ -48,7 +49,7 @@ def _build_adafactor(model: nn.Module, options: Optimization) -> list[torch.opti
     if any(isinstance(p, DTensor) for p in _trained(model)):  # of which torch takes no norms in place
         raise InputError(
             "optimization.optimizer is adafactor, which cannot train weights that are sharded over processes; "
-            "with FSDP and with tensor parallelism it must be adamw, adam or muon"
+            "with FSDP and with tensor parallelism it must be adamw, adam, muon or schedule_free"
         )
     return [torch.optim.Adafactor(_groups(model, options), lr=0.0)]
 
@@ -67,11 +68,17 @@ def _build_muon(model: nn.Module, options: Optimization) -> list[torch.optim.Opt
     return [muon, *_build_adam(model, options, torch.optim.AdamW, matrices)]
 
 
+def _build_schedule_free(model: nn.Module, options: Optimization) -> list[torch.optim.Optimizer]:
+    betas = (options.adam_beta1, options.adam_beta2)
+    return [ScheduleFreeAdamW(_groups(model, options), lr=0.0, betas=betas, eps=options.adam_epsilon)]
+
+
 OPTIMIZERS: dict[str, Callable[[nn.Module, Optimization], list[torch.optim.Optimizer]]] = {
     "adamw": partial(_build_adam, kind=torch.optim.AdamW),
     "adam": _build_adam,
     "adafactor": _build_adafactor,
     "muon": _build_muon,
+    "schedule_free": _build_schedule_free,
 }
 
 
@@ -93,8 +100,9 @@ def optimizer_state_bytes(optimizers: Iterable[torch.optim.Optimizer]) -> int:
 
 
 def _state_bytes(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> int:
-    """Adam has means of gradients and of their squares, Muon a sum of gradients, Adafactor a mean of squares for each
-    row and each column of a matrix (Shazeer and Stern 2018, section 4).
+    """Adam has means of gradients and of their squares, schedule-free AdamW a sequence of weights and such a mean of
+    squares, Muon a sum of gradients, Adafactor a mean of squares for each row and each column of a matrix (Shazeer and
+    Stern 2018, section 4).
     """
     numbers = 2 * parameter.numel()
     if isinstance(optimizer, torch.optim.Muon):

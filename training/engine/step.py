@@ -1,10 +1,10 @@
 """One step: the gradients of its batches, added up over pieces and processes, and what they do to the weights."""
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
 
-from ..costs.step_flops import StepFlops
 from ..data.batches.token_budget import Batch
 from ..evaluation.perplexity import count_labels
 from ..reporting.progress_state import StepTotals
@@ -17,7 +17,9 @@ from .r_drop import r_drop_loss
 from .training_state import TrainingState
 
 
-def sum_totals(state: TrainingState, batches: list[Batch], flops_of: StepFlops, *, stop: bool) -> StepTotals:
+def sum_totals(
+    state: TrainingState, batches: list[Batch], flops_of: Callable[[Batch], float], *, stop: bool
+) -> StepTotals:
     """Counts of a step, over all processes; the only numbers they tell each other before the gradient.
 
     Args:

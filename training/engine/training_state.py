@@ -33,7 +33,7 @@ from .checkpoints.snapshot import (
 from .devices.compiling import compile_blocks, recompute_activations
 from .devices.precision import Precision
 from .devices.sharding import Layout, distribute, forget_gathered
-from .ema import ExponentialMovingAverage
+from .ema import make_average
 from .guard import LossGuard
 from .optimizers import build_optimizers
 
@@ -74,7 +74,7 @@ class TrainingState:
         # Kept, because finding them takes as long as a small layer; they stay the same.
         self.parameters = {name: p for name, p in self.plain.named_parameters() if p.requires_grad}
         self.optimizers = build_optimizers(self.plain, options)
-        self.average = ExponentialMovingAverage(self.plain, options.ema_decay) if options.ema_decay > 0 else None
+        self.average = make_average(self.plain, self.optimizers, options.ema_decay)
         self.stream = BatchStream(
             task.batches.pools, task.batches.collate, layout.data_rank, layout.data_size, recipe.data.workers
         )

@@ -17,6 +17,11 @@ def generate(model: PreTrainedModel, **arguments: Any) -> torch.Tensor:
     return untyped.generate(**arguments)
 
 
+def longest_sequence(model: PreTrainedModel) -> int:
+    """How many tokens a model is made for, by its configuration; 512 where that does not say, as of T5."""
+    return int(getattr(model.config, "max_position_embeddings", None) or 512)
+
+
 @torch.no_grad()  # not inference_mode: sharded weights that are gathered in it could not be trained
 def translate(
     model: PreTrainedModel,
@@ -59,7 +64,7 @@ def translate(
                 num_beams=num_beams,
                 length_penalty=length_penalty,
                 do_sample=False,
-                max_new_tokens=min(2 * input_ids.shape[1] + 20, model.config.max_position_embeddings - 1),
+                max_new_tokens=min(2 * input_ids.shape[1] + 20, longest_sequence(model) - 1),
             )
             texts = decoding_tokenizer.batch_decode(outputs, skip_special_tokens=True)
             for i, text in zip(batch, texts, strict=True):

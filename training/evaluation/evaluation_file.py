@@ -1,14 +1,19 @@
 """evaluation.json: the scores of a model, in its run's folder and in its own.
 
 {"test": {"task": "translation", "split": "test", "decoding": {"num_beams": 5},
-          "bleu": {"score": 39.87, "signature": "..."}, "exact_match": 4.2, "sentences": 1000,
+          "bleu": {"score": 39.87, "signature": "...",
+                   "confidence": {"mean": 39.86, "half_width": 1.1, "resamples": 1000}},
+          "exact_match": 4.2, "sentences": 1000,
           "loss": {"nats_per_token": 1.6, "tokens": 14000}, "seconds": 12.3}, ...}
+
+Of running text, `windows` is the signature of all scores: "context:256|stride:128".
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from .confidence import Confidence
 from .metrics import METRICS, Score
 
 EVALUATION_FILE = "evaluation.json"
@@ -39,8 +44,12 @@ def fields_of(scores: Iterable[Score]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for score in scores:
         metric, key = score.metric, score.metric.entry
+        if score.signature and metric.value_key != "score":
+            fields["windows"] = score.signature
         if metric.value_key == "score":
             fields[key] = {"score": score.value, "signature": score.signature}
+            if score.confidence is not None:
+                fields[key]["confidence"] = asdict(score.confidence)
         elif metric.value_key:
             fields[key] = {metric.value_key: score.value, metric.over: score.count}
             continue
@@ -69,6 +78,7 @@ def read_scores(evaluation: Mapping[str, Any]) -> list[Score]:
 
 def _scores_of_split(entry: Mapping[str, Any]) -> Iterable[Score]:
     decoding = ", ".join(f"{name} {value}" for name, value in entry.get("decoding", {}).items())
+    windows = entry.get("windows", "")
     for metric in METRICS.values():
         if metric.entry in entry:
             own = entry[metric.entry]
@@ -77,7 +87,12 @@ def _scores_of_split(entry: Mapping[str, Any]) -> Iterable[Score]:
                 metric=metric,
                 value=float(own if metric.value_key is None else own[metric.value_key]),
                 count=(own if has_count else entry)[metric.over],
-                signature=own["signature"] if metric.value_key == "score" else "",
+                signature=own["signature"] if metric.value_key == "score" else windows if not metric.of_outputs else "",
                 split=entry["split"],
                 decoding=decoding if metric.of_outputs else "",
+                confidence=_confidence(own) if metric.value_key == "score" else None,
             )
+
+
+def _confidence(entry: Mapping[str, Any]) -> Confidence | None:
+    return Confidence(**entry["confidence"]) if "confidence" in entry else None

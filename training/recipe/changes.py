@@ -42,10 +42,14 @@ def check_changes(path: object, before: str, now: str) -> list[Change]:
         InputError: if the weights, the state of the optimizer or the randomness of the first could not go on in the
             second.
     """
-    changes = list(_changes(yaml.safe_load(before), yaml.safe_load(now)))
+    wanted = yaml.safe_load(now)
+    changes = list(_changes(yaml.safe_load(before), wanted))
+    fixed = {"seed", "optimization.optimizer"}
+    if wanted["optimization"]["optimizer"] == "schedule_free":
+        fixed.add("optimization.adam_beta1")  # by which the averages follow from the weights
     for field, earlier, value in changes:
         section = field.partition(".")[0]
-        is_fixed = field in ("seed", "optimization.optimizer") or section in ("model", "tokenizer")
+        is_fixed = field in fixed or section in ("model", "tokenizer")
         if is_fixed and field not in SAME_WEIGHTS:
             raise InputError(
                 f"the run {path} was begun with {field} {earlier}, and this recipe has {value}; resume it with the "

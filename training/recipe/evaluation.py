@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 from .checks import check_at_least
 
+BleuTokenizer = Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "spm", "flores101", "flores200"]
+"""How sacreBLEU divides raw text into words before it counts n-grams."""
+
 
 @dataclass(kw_only=True)
 class EvaluationOptions:
@@ -35,6 +38,14 @@ class EvaluationOptions:
 
     length_penalty: float = 1.0
     """Exponent of the length by which a beam's score is divided; of no effect with one beam."""
+
+    bleu_tokenizer: BleuTokenizer = "13a"
+    """How sacreBLEU divides translations and references into words: 13a for most languages; zh, ja-mecab, ko-mecab,
+    char or flores200 where words are not separated; none for text that is tokenised already, of which scores compare
+    with nothing else."""
+
+    lowercase: bool = False
+    """Score translations without regard to case."""
 
     samples: int = 10
     """Sample outputs for the card."""

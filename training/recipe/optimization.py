@@ -27,11 +27,13 @@ class Optimization:
     """Gigabytes (10^9 bytes) that each process may take, of its GPU or all in all on a CPU; by default nine
     tenths of what is free. The longest batch is tried before training starts."""
 
-    optimizer: Literal["adamw", "adam", "adafactor", "muon"] = "adamw"
+    optimizer: Literal["adamw", "adam", "adafactor", "muon", "schedule_free"] = "adamw"
     """adamw (Loshchilov and Hutter 2017, arXiv 1711.05101), adam (Kingma and Ba 2014, arXiv 1412.6980; decays weights
-    through the gradient), adafactor (Shazeer and Stern 2018, arXiv 1804.04235; takes little memory), or muon (Jordan et
-    al. 2024) for the matrices of the blocks and adamw for all else. The learning_rate of adafactor is relative to the
-    root mean square of each parameter (1e-2 in its paper); the others take those of adamw."""
+    through the gradient), adafactor (Shazeer and Stern 2018, arXiv 1804.04235; takes little memory), muon (Jordan et
+    al. 2024) for the matrices of the blocks and adamw for all else, or schedule_free (the AdamW of Defazio et al. 2024,
+    arXiv 2405.15682), which averages the weights over all steps instead of lowering the learning rate: schedule must be
+    constant, and training can end at any step. The learning_rate of adafactor is relative to the root mean square of
+    each parameter (1e-2 in its paper); the others take those of adamw, schedule_free also higher ones."""
 
     learning_rate: float | Literal["paper"] = 1e-3
     """Peak learning rate, reached at the end of the warm-up. paper is that of Vaswani et al. (2017), equation 3:
@@ -52,7 +54,7 @@ class Optimization:
     """Of cosine, linear and wsd: the learning rate of the last step, as a fraction of the peak."""
 
     adam_beta1: float = 0.9
-    """Decay of Adam's mean of gradients."""
+    """Decay of Adam's mean of gradients; of schedule_free, how near to the weights' average gradients are taken."""
 
     adam_beta2: float = 0.98
     """Decay of Adam's mean of squared gradients; 0.98 in Vaswani et al. (2017), section 5.3."""
@@ -100,5 +102,18 @@ class Optimization:
             check_positive(self, "learning_rate")
         elif self.warmup_steps < 1:
             raise ValueError("warmup_steps is 0; with the paper's learning_rate it must be at least 1")
+        if self.optimizer == "schedule_free":
+            self._check_schedule_free()
         if not 0 <= self.final_learning_rate <= 1:
             raise ValueError(f"final_learning_rate is {self.final_learning_rate}; it must be from 0 to 1")
+
+    def _check_schedule_free(self) -> None:
+        if self.schedule != "constant":
+            raise ValueError(
+                f"schedule is {self.schedule}; with the optimizer schedule_free, which averages the weights instead of "
+                "lowering the learning rate, it must be constant"
+            )
+        if self.ema_decay > 0:
+            raise ValueError(f"ema_decay is {self.ema_decay}; the optimizer schedule_free averages by itself: leave it")
+        if self.adam_beta1 == 0:
+            raise ValueError("adam_beta1 is 0; with the optimizer schedule_free it must be greater")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from ..console.input_error import InputError
 from .checks import build
 from .command_line import CommandLine
 from .recipe import NOT_CHOSEN, DataOptions, Recipe, list_sections
-from .recipe_file import RecipeFile
+from .recipe_file import SHIPPED_RECIPES, RecipeFile
 from .run import RunOptions
 
 
@@ -36,6 +37,13 @@ def recipe_parser(config_class: type[PreTrainedConfig], data_class: type, **opti
         data_class: whose fields are the section `data`.
         options: of the parser, for example `prog`.
     """
+    make: Any = _make_parser  # mypy takes classes that are arguments for not hashable
+    parser: CommandLine = make(config_class, data_class, **options)
+    return parser
+
+
+@cache  # it takes half a second, and parsing does not change what is made
+def _make_parser(config_class: type[PreTrainedConfig], data_class: type, **options: Any) -> CommandLine:
     command_line = CommandLine(**options)
     command_line.parser.add_argument(
         "--config",
@@ -116,7 +124,7 @@ def find_recipe(name: str) -> Path:
     Raises:
         InputError: if there is neither.
     """
-    shipped = {path.stem: path for path in (Path(__file__).parents[1] / "recipes").glob("*.yaml")}
+    shipped = {path.stem: path for path in SHIPPED_RECIPES.glob("*.yaml")}
     # A folder of a shipped recipe's name holds the recipe's data, or its runs.
     path = Path(name) if Path(name).is_file() else shipped.get(name, Path(name))
     if not path.exists():

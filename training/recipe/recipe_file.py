@@ -9,6 +9,9 @@ import yaml
 from ..console.input_error import InputError
 from ..console.suggestions import suggest
 
+SHIPPED_RECIPES = Path(__file__).parents[1] / "recipes"
+"""The folder of those that are in the package; that of sweeps is in it."""
+
 
 class Given(NamedTuple):
     """A value that was given for a field."""

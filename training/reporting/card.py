@@ -22,6 +22,7 @@ from ..evaluation.evaluation_file import EVALUATION_FILE, read_scores
 from ..evaluation.metrics import Score
 from ..tasks.objective import CardWords
 from ..tasks.registry import objective_of_task
+from .markdown import fenced, markdown_row
 
 BARS = "▁▂▃▄▅▆▇█"
 CURVE_ROWS = 10
@@ -133,21 +134,24 @@ def build_card(facts: ModelCardFacts) -> ModelCard:
         use=words.use.format(example=example),
         call=words.call.format(example=example),
         results=[
-            _row(score.split, score.metric.label, score.shown, score.basis, score.decoding or "–") for score in scores
+            markdown_row(score.split, score.metric.label, score.shown, score.basis, score.decoding or "–")
+            for score in scores
         ],
         splits=[
-            _row(split.name, *("–" if count is None else f"{count:,}" for count in (split.examples, split.tokens)))
+            markdown_row(
+                split.name, *("–" if count is None else f"{count:,}" for count in (split.examples, split.tokens))
+            )
             for split in facts.splits
         ],
         left_out=", ".join(f"{count:,} rows ({reason})" for reason, count in facts.left_out.items() if count),
         sparkline=_sparkline([loss for _, loss in facts.validation_curve]),
-        curve=[_row(f"{step:,}", f"{loss:.4f}") for step, loss in _thinned(facts.validation_curve)],
+        curve=[markdown_row(f"{step:,}", f"{loss:.4f}") for step, loss in _thinned(facts.validation_curve)],
         best=best,
         minutes=f"{facts.minutes:,.1f}",
         versions=", ".join(f"{name} {version}" for name, version in facts.versions.items()),
         samples=_samples(facts, words),
         limits=_limits(facts, words, scores),
-        fenced=_fenced,
+        fenced=fenced,
     )
 
 
@@ -237,23 +241,8 @@ def _limits(facts: ModelCardFacts, words: CardWords, scores: Sequence[Score]) ->
 def _samples(facts: ModelCardFacts, words: CardWords) -> list[dict[str, str]]:
     """Sample outputs, each part ready to be shown."""
     if words.sample_columns:
-        return [{"row": _row(*sample)} for sample in facts.samples]
-    return [
-        {"prompt": _fenced(prompt), "continuation": _fenced(continuation)} for prompt, continuation in facts.samples
-    ]
-
-
-def _row(*cells: str) -> str:
-    """A table row, in which the cells' own Markdown and HTML is shown and not interpreted."""
-    shown = (re.sub(r"([\\`*_\[\]<>|~#&$])", r"\\\1", " ".join(cell.split())) for cell in cells)
-    return f"| {' | '.join(shown)} |"
-
-
-def _fenced(text: str, language: str = "text") -> str:
-    """A code block, with a fence that is longer than any in the text."""
-    longest = max((len(ticks) for ticks in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+        return [{"row": markdown_row(*sample)} for sample in facts.samples]
+    return [{"prompt": fenced(prompt), "continuation": fenced(continuation)} for prompt, continuation in facts.samples]
 
 
 def _sparkline(values: Sequence[float]) -> str:

@@ -100,7 +100,7 @@ class LanguageModelScoring:
 
     def _scores(self, model: PreTrainedModel, split: str) -> list[Score]:
         store = self.held_out[split]
-        documents = (store.row(index)[0] for index in range(len(store)))
+        documents = [store.row(index)[0] for index in range(len(store))]
         texts = getattr(self.splits, split).texts("text")
         return language_model_scores(model, documents, texts, self.recipe.data.context_length)
 

@@ -1,29 +1,24 @@
 """Masked language modelling: an encoder learns from running text by filling in tokens that were hidden from it."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ...configuration.configuration_encoder import PaperformerEncoderConfig
 from ...modeling.families import FAMILIES
 from ...modeling.modeling_encoder import PaperformerForMaskedLM
-from ..console.progress import ProgressBar
-from ..data.batches.masked_language_modeling import MaskedBlocks, collate_masked, mask_tokens
+from ..data.batches.masked_language_modeling import MaskedBlocks, find_ordinary_tokens, mask_tokens
 from ..data.batches.text_batches import StreamedTextBatches, TextBatches
-from ..data.batches.token_budget import Batch, pad, token_budget_batches
 from ..data.splits import SplitFacts, Splits, text_splits
 from ..data.tokenizers import TokenizerNeeds, Tokenizers, padded_size
 from ..evaluation.evaluation_file import Evaluation
-from ..evaluation.metrics import LOSS, MASKED_ACCURACY, PSEUDO_PERPLEXITY, Score
-from ..evaluation.perplexity import loss_per_token
+from ..evaluation.masked_tokens import TextToFillIn, masked_scores, pseudo_perplexity
+from ..evaluation.metrics import Score
 from ..recipe.data import MaskedTextData
 from ..recipe.recipe import Recipe
 from .base_model import initial_model
@@ -87,13 +82,6 @@ def masked_batches(
     return text_batches(recipe, splits, tokenizer, collate, has_placeholders=True)
 
 
-def find_ordinary_tokens(tokenizer: PreTrainedTokenizerFast) -> NDArray[np.bool_]:
-    """For each id of the vocabulary, (V,), whether it stands for text."""
-    is_ordinary = np.ones(len(tokenizer), dtype=np.bool_)
-    is_ordinary[tokenizer.all_special_ids] = False
-    return is_ordinary
-
-
 class MaskedScoring:
     """Scores of an encoder on whole documents: how well it fills in masked tokens, always the same ones of a split.
 
@@ -110,13 +98,14 @@ class MaskedScoring:
 
     def validate(self, model: PreTrainedModel) -> list[Score]:
         """Loss and accuracy on the validation split."""
-        return self._masked_scores(model, "validation")
+        return masked_scores(model, self._text("validation"))
 
     def evaluate(self, model: PreTrainedModel, split: str) -> Evaluation:
         """Scores of a whole split, and of the test split some samples filled in."""
-        scores = self._masked_scores(model, split)
+        text = self._text(split)
+        scores = masked_scores(model, text)
         if self.recipe.data.pseudo_perplexity_tokens > 0:
-            scores.append(self._pseudo_perplexity(model, split))
+            scores.append(pseudo_perplexity(model, text, self.recipe.data.pseudo_perplexity_tokens))
         return Evaluation(scores=scores, outputs=self._fill(model, self.samples_of_test) if split == "test" else [])
 
     def validation_samples(self, model: PreTrainedModel) -> list[list[str]]:
@@ -138,81 +127,14 @@ class MaskedScoring:
         """Sizes of the splits that are scored."""
         return held_out_facts(self.held_out)
 
-    @torch.inference_mode()
-    def _masked_scores(self, model: PreTrainedModel, split: str) -> list[Score]:
-        """Loss and accuracy over the masked tokens of all windows of a split."""
-        model.eval()
-        loss, correct, tokens = 0.0, 0, 0
-        for batch in self._masked_windows(split):
-            labels = batch["labels"].to(model.device)
-            inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
-            is_masked = labels != -100
-            logits, labels = model(**inputs).logits[is_masked].float(), labels[is_masked]  # (N, V), (N,)
-            loss += F.cross_entropy(logits, labels, reduction="sum").item()
-            correct += int((logits.argmax(-1) == labels).sum())
-            tokens += len(labels)
-        return [
-            Score(metric=LOSS, value=loss / max(1, tokens), count=tokens),
-            Score(metric=MASKED_ACCURACY, value=100 * correct / max(1, tokens), count=tokens),
-        ]
-
-    def _masked_windows(self, split: str) -> Iterator[Batch]:
-        """Batches of a split, masked in the same places at every call."""
-        pieces = list(windows(self.held_out[split], self.recipe.data.context_length))
-        rng = np.random.default_rng(0)
-        lengths = np.array([len(piece) for piece in pieces])
-        batches = token_budget_batches(lengths, self._tokens_per_batch, rng)
-        with ProgressBar(total=len(pieces), desc="score", unit=" windows") as bar:
-            for batch in batches:
-                rows = [pieces[index] for index in batch]
-                yield self._mask(rows, rng)
-                bar.update(len(rows))
-
-    def _mask(self, rows: Sequence[NDArray[np.integer[Any]]], rng: np.random.Generator) -> Batch:
-        tokenizer = self.tokenizer
-        return collate_masked(
-            rows,
-            self.is_ordinary,
-            tokenizer.mask_token_id,
-            tokenizer.pad_token_id,
-            rng,
-            self.recipe.data.mask_probability,
+    def _text(self, split: str) -> TextToFillIn:
+        data = self.recipe.data
+        return TextToFillIn(
+            list(windows(self.held_out[split], data.context_length)),
+            self.tokenizer,
+            context_length=data.context_length,
+            mask_probability=data.mask_probability,
         )
-
-    @property
-    def _tokens_per_batch(self) -> int:
-        """Positions whose logits are held at once."""
-        return min(self.recipe.optimization.tokens_per_batch, 4096)
-
-    def _pseudo_perplexity(self, model: PreTrainedModel, split: str) -> Score:
-        """exp of the mean loss of tokens that are masked one at a time.
-
-        Salazar et al. 2020, arXiv 1910.14659, equations 2 and 3; estimated from tokens at random places, the same ones
-        at every call, without those that do not stand for text.
-        """
-        pieces = list(windows(self.held_out[split], self.recipe.data.context_length))
-        places = [(row, place) for row, ids in enumerate(pieces) for place in np.flatnonzero(self.is_ordinary[ids])]
-        wanted = min(self.recipe.data.pseudo_perplexity_tokens, len(places))
-        chosen = [places[index] for index in np.random.default_rng(0).choice(len(places), wanted, replace=False)]
-        chosen.sort(key=lambda place: len(pieces[place[0]]))
-        size = max(1, self._tokens_per_batch // self.recipe.data.context_length)
-
-        def batches() -> Iterator[Batch]:
-            with ProgressBar(total=len(chosen), desc=f"pseudo-perplexity, {split}", unit=" tokens") as bar:
-                for first in range(0, len(chosen), size):
-                    part = chosen[first : first + size]
-                    rows = [pieces[row] for row, _ in part]
-                    input_ids = pad(rows, self.tokenizer.pad_token_id)
-                    labels = torch.full_like(input_ids, -100)
-                    for row, (_, place) in enumerate(part):
-                        labels[row, place] = input_ids[row, place]
-                        input_ids[row, place] = self.tokenizer.mask_token_id
-                    mask = pad([np.ones(len(row), dtype=np.int64) for row in rows], 0)
-                    yield {"input_ids": input_ids, "attention_mask": mask, "labels": labels}
-                    bar.update(len(part))
-
-        loss = loss_per_token(model, batches())
-        return Score(metric=PSEUDO_PERPLEXITY, value=math.exp(loss.value), count=loss.count)
 
     @cached_property
     def samples_of_test(self) -> list[tuple[list[int], list[int]]]:

@@ -10,7 +10,7 @@ from ...modeling.families import Family
 from ..console.input_error import InputError
 from ..data.splits import Splits
 from ..data.tokenizers import TokenizerNeeds, Tokenizers
-from ..evaluation.metrics import LOSS, output_metrics
+from ..evaluation.metrics import LOSS, validation_metrics
 from ..recipe.data import ParallelData
 from ..recipe.parsing import parse_recipe
 from ..recipe.recipe import Recipe
@@ -83,6 +83,8 @@ class Objective:
     """Whether validation makes outputs that the weights can be selected by."""
 
     card: CardWords
+    has_card: bool = True
+    """Whether a finished model gets a card; not one that others are only compared with, and that is never published."""
 
     @property
     def script(self) -> str:
@@ -100,7 +102,7 @@ class Objective:
             InputError: as `parse_recipe`, `complete_recipe` and `defaults_of_base`; also if the recipe is for another
                 objective, or there is no such score to select by.
         """
-        choices = [LOSS.name, *(metric.name for metric in output_metrics())]
+        choices = [LOSS.name, *(metric.name for metric in validation_metrics())]
         of_base: dict[str, Any] = {}
 
         def defaults_of_this_base(given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -59,3 +59,5 @@ class Task:
 
     batches: Batches
     scoring: Scoring
+    flops_of: Callable[[Batch], float] | None = None
+    """FLOPs of a batch, forward and backward, where the model is of none of the families."""

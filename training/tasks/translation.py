@@ -18,9 +18,10 @@ from ..data.corpus import TextStream
 from ..data.splits import SplitFacts, Splits, cache_folder, pair_splits
 from ..data.tokenizers import TokenizerNeeds, Tokenizers, padded_size
 from ..data.tokenizing import Encode, batch_encoder, tokenized_pairs
+from ..evaluation.confidence import RESAMPLES
 from ..evaluation.decoding import translate
 from ..evaluation.evaluation_file import Evaluation
-from ..evaluation.metrics import LOSS, Score, score_outputs
+from ..evaluation.metrics import LOSS, Score, ScoringOptions, score_outputs, validation_metrics
 from ..evaluation.perplexity import loss_per_token
 from ..recipe.data import ParallelData
 from ..recipe.recipe import Recipe
@@ -121,6 +122,9 @@ class TranslationScoring:
 
     def __init__(self, recipe: Recipe[ParallelData], splits: Splits, tokenizers: Tokenizers):
         self.recipe, self.splits, self.tokenizers = recipe, splits, tokenizers
+        self._options = ScoringOptions(
+            bleu_tokenizer=recipe.evaluation.bleu_tokenizer, lowercase=recipe.evaluation.lowercase
+        )
 
     @cached_property
     def pairs(self) -> dict[str, list[tuple[str, str]]]:
@@ -133,7 +137,8 @@ class TranslationScoring:
         scores = [self._loss(model, "validation")]
         if self.recipe.evaluation.select_by != LOSS.name:
             sources, references = map(list, zip(*self.pairs["validation"], strict=True))
-            scores += score_outputs(self._translate(model, sources, num_beams=1), references)
+            outputs = self._translate(model, sources, num_beams=1)
+            scores += score_outputs(outputs, [references], self._options, validation_metrics())
         return scores
 
     def validation_samples(self, model: PreTrainedModel) -> list[list[str]]:
@@ -147,7 +152,8 @@ class TranslationScoring:
         decoding = self.recipe.evaluation.beam_search
         sources, references = map(list, zip(*self.pairs[split], strict=True))
         outputs = self._translate(model, sources, **decoding)
-        scores = [*score_outputs(outputs, references), self._loss(model, split)]
+        scores = score_outputs(outputs, [references], self._options, resamples=RESAMPLES)
+        scores.append(self._loss(model, split))
         return Evaluation(scores=scores, outputs=outputs, decoding=decoding)
 
     def samples(self, outputs: Sequence[str]) -> list[tuple[str, ...]]:
@@ -250,8 +256,8 @@ TRANSLATION = Objective(
         describe=_describe,
         use="""translate = pipeline("translation", model=model_id, trust_remote_code=True)
 print(translate({example})[0]["translation_text"])""",
-        about_scores="References are raw text, cased and not tokenised; BLEU and chrF compare only with scores of the "
-        "same signature.",
+        about_scores="References are the test set's own text, as it was given; scores compare only where their "
+        "signatures are the same.",
         sample_columns=("Source", "Reference", "Output"),
         limits=_limits,
     ),

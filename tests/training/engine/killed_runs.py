@@ -11,7 +11,6 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +103,7 @@ def run(case: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    parsing.recipe_parser = cache(parsing.recipe_parser)  # made here, once for all children
-    parsing.recipe_parser(PaperformerLMConfig, TextData)
+    parsing.recipe_parser(PaperformerLMConfig, TextData)  # made here, once for all children
     for one in json.loads(Path(sys.argv[1]).read_text()):
         child = os.fork()
         if child == 0:

@@ -82,10 +82,10 @@ def listed(optimizers: list[torch.optim.Optimizer]) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("make", IN_BLOCKS)
-@pytest.mark.parametrize("name", ["adamw", "adam", "adafactor"])
+@pytest.mark.parametrize("name", ["adamw", "adam", "adafactor", "schedule_free"])
 def test_only_matrices_of_linear_layers_are_decayed(name: str, make: Callable[..., nn.Module], tied: bool) -> None:
     model = make(tie_word_embeddings=tied)
-    (optimizer,) = build_optimizers(model, Optimization(optimizer=name, weight_decay=0.1))
+    (optimizer,) = build_optimizers(model, Optimization(optimizer=name, schedule="constant", weight_decay=0.1))
     decayed = IN_BLOCKS[make] | OUTSIDE[make] | (set() if tied else {"lm_head.weight"})
     everything = {name for name, _ in model.named_parameters()}
     assert members(model, optimizer) == {0.1: decayed, 0.0: everything - decayed}
@@ -106,20 +106,20 @@ def test_muon_has_the_matrices_of_the_blocks_and_adamw_all_else(make: Callable[.
     assert members(model, adamw)[0.0] == everything - decayed - IN_BLOCKS[make]
 
 
-@pytest.mark.parametrize("name", ["adamw", "adam", "adafactor", "muon"])
+@pytest.mark.parametrize("name", ["adamw", "adam", "adafactor", "muon", "schedule_free"])
 def test_every_parameter_is_trained_once_unless_it_is_frozen(name: str) -> None:
     model = make_seq2seq()
     model.model.encoder.requires_grad_(False)
-    parameters = listed(build_optimizers(model, Optimization(optimizer=name)))
+    parameters = listed(build_optimizers(model, Optimization(optimizer=name, schedule="constant")))
     assert len(parameters) == len(set(parameters))
     assert set(parameters) == set(model.model.decoder.parameters()) - set(model.model.encoder.parameters())
 
 
-@pytest.mark.parametrize("name", ["adamw", "adam", "adafactor", "muon"])
+@pytest.mark.parametrize("name", ["adamw", "adam", "adafactor", "muon", "schedule_free"])
 def test_a_step_moves_what_has_a_gradient_and_only_by_a_learning_rate(name: str) -> None:
     torch.manual_seed(0)
     model = make_lm()
-    optimizers = build_optimizers(model, Optimization(optimizer=name, weight_decay=0.1))
+    optimizers = build_optimizers(model, Optimization(optimizer=name, schedule="constant", weight_decay=0.1))
 
     def step() -> set[str]:
         before = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -134,12 +134,12 @@ def test_a_step_moves_what_has_a_gradient_and_only_by_a_learning_rate(name: str)
     assert step() == {name for name, _ in model.named_parameters() if "layers.1" not in name}
 
 
-@pytest.mark.parametrize("name", ["adamw", "adam", "adafactor", "muon"])
+@pytest.mark.parametrize("name", ["adamw", "adam", "adafactor", "muon", "schedule_free"])
 def test_weight_decay_alone_shrinks_what_is_decayed(name: str) -> None:
     torch.manual_seed(0)
     model = make_lm(tie_word_embeddings=False)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimizers = build_optimizers(model, Optimization(optimizer=name, weight_decay=0.5))
+    optimizers = build_optimizers(model, Optimization(optimizer=name, schedule="constant", weight_decay=0.5))
     set_learning_rate(optimizers, 0.01)
     for p in model.parameters():
         p.grad = torch.zeros_like(p)

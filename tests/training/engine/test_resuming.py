@@ -329,10 +329,12 @@ def test_other_batches_begin_with_the_next_epoch(
     assert epochs == [1]
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adafactor", "muon"])
+@pytest.mark.parametrize("optimizer", ["adam", "adafactor", "muon", "schedule_free"])
 def test_every_optimizer_resumes_exactly(lm_recipe: Recipes, train: Train, tmp_path: Path, optimizer: str) -> None:
     options = {"optimization__optimizer": optimizer, "optimization__max_steps": 8, "model__dropout": 0.2}
     options |= {"optimization__weight_decay": 0.1, "optimization__r_drop": 1.0 if optimizer == "adam" else 0}
+    if optimizer == "schedule_free":
+        options |= {"optimization__schedule": "constant", "optimization__warmup_steps": 3}
     _, whole = train(lm_recipe(**options, output_dir=tmp_path / "whole"))
     with pytest.raises(TrainingStopped):
         train(lm_recipe(**options), change=signal_at_batch(4, signal.SIGTERM))

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import sys
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +22,6 @@ from paperformer.training.data.splits import pair_splits, text_splits
 from paperformer.training.data.tokenizers import Tokenizers, load_tokenizers
 from paperformer.training.engine import loop, step
 from paperformer.training.engine.loop import fit
-from paperformer.training.recipe import parsing
 from paperformer.training.recipe.data import ParallelData, TextData
 from paperformer.training.recipe.parsing import parse_recipe
 from paperformer.training.recipe.recipe import Recipe
@@ -118,6 +116,5 @@ def run(case: dict[str, Any]) -> None:
 if __name__ == "__main__":
     recorder.LOG_EVERY = 1
     loop.peak_flops_of = lambda *_: 1e12  # not worth a second, nor is a parser for every run
-    parsing.recipe_parser = cache(parsing.recipe_parser)
     for one in json.loads(Path(sys.argv[1]).read_text()):
         run(one)

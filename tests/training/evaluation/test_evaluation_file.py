@@ -4,12 +4,19 @@ from dataclasses import replace
 
 import pytest
 
+from paperformer.training.evaluation.confidence import Confidence
 from paperformer.training.evaluation.evaluation_file import Evaluation, entry_of, read_scores
 from paperformer.training.evaluation.metrics import BITS_PER_BYTE, EXACT_MATCH, LOSS, METRICS, PERPLEXITY, Score
 
 DECODING = {"num_beams": 5, "length_penalty": 0.9}
 TRANSLATION = [
-    Score(metric=METRICS["bleu"], value=39.5, count=1000, signature="nrefs:1"),
+    Score(
+        metric=METRICS["bleu"],
+        value=39.5,
+        count=1000,
+        signature="nrefs:1",
+        confidence=Confidence(mean=39.25, half_width=1.5, resamples=1000),
+    ),
     Score(metric=METRICS["chrf"], value=60.25, count=1000, signature="nc:6"),
     Score(metric=EXACT_MATCH, value=4.5, count=1000),
     Score(metric=LOSS, value=1.5, count=14_000),
@@ -27,7 +34,14 @@ def test_the_entry_of_a_translation_and_its_order() -> None:
         ("task", "translation"),
         ("split", "test"),
         ("decoding", DECODING),
-        ("bleu", {"score": 39.5, "signature": "nrefs:1"}),
+        (
+            "bleu",
+            {
+                "score": 39.5,
+                "signature": "nrefs:1",
+                "confidence": {"mean": 39.25, "half_width": 1.5, "resamples": 1000},
+            },
+        ),
         ("chrf", {"score": 60.25, "signature": "nc:6"}),
         ("exact_match", 4.5),
         ("sentences", 1000),
@@ -53,7 +67,7 @@ def test_the_entry_of_a_text_and_its_order() -> None:
 def test_what_is_written_is_read_with_its_split_and_where_text_was_made_how(scores: list[Score]) -> None:
     entry = entry_of("any", "test", Evaluation(scores=scores, outputs=[], decoding=DECODING), 1.0)
     assert read_scores(entry) == [
-        replace(score, split="test", decoding="num_beams 5, length_penalty 0.9" if score.metric.compute else "")
+        replace(score, split="test", decoding="num_beams 5, length_penalty 0.9" if score.metric.make else "")
         for score in scores
     ]
     assert read_scores({"test": entry, "validation": entry | {"split": "validation"}}) == [

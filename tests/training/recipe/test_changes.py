@@ -38,6 +38,14 @@ def test_what_cannot_change_is_refused(lm_recipe: Recipes, changes: dict[str, An
         check_changes("runs/x", lm_recipe().yaml, lm_recipe(**changes).yaml)
 
 
+def test_what_the_averages_of_a_schedule_free_optimizer_follow_from_cannot_change(lm_recipe: Recipes) -> None:
+    changes: dict[str, Any] = {"optimization__adam_beta1": 0.8}
+    assert len(check_changes("runs/x", lm_recipe().yaml, lm_recipe(**changes).yaml)) == 1
+    free = {"optimization__optimizer": "schedule_free", "optimization__schedule": "constant"}
+    with pytest.raises(InputError, match=r"optimization\.adam_beta1 0\.9, and this recipe has 0\.8"):
+        check_changes("runs/x", lm_recipe(**free).yaml, lm_recipe(**free, **changes).yaml)
+
+
 def test_a_recipe_of_an_earlier_version_lacks_what_has_its_default(lm_recipe: Recipes) -> None:
     before = yaml.safe_load(lm_recipe().yaml)
     del before["guard"], before["optimization"]["optimizer"]

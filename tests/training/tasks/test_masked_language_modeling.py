@@ -61,7 +61,7 @@ def test_loss_and_accuracy_are_over_the_masked_tokens_of_all_documents(make_task
     loss, accuracy = scoring.validate(model)
     assert (loss.metric, accuracy.metric) == (LOSS, MASKED_ACCURACY)
     sums, tokens, correct = 0.0, 0, 0
-    for batch in scoring._masked_windows("validation"):
+    for batch in scoring._text("validation").masked_at_once(100):
         for ids, mask, labels in zip(*(batch[name] for name in ("input_ids", "attention_mask", "labels")), strict=True):
             length = int(mask.sum())  # one row at a time, without padding
             with torch.no_grad():

@@ -7,9 +7,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
 
 from ..token_store import IdFile
 from .token_budget import Batch, TokenIds, pad
+
+
+def find_ordinary_tokens(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.bool_]:
+    """For each id of the vocabulary, (V,), whether it stands for text."""
+    is_ordinary = np.ones(len(tokenizer), dtype=np.bool_)
+    is_ordinary[tokenizer.all_special_ids] = False
+    return is_ordinary
 
 
 def mask_tokens(

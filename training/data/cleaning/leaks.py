@@ -39,6 +39,22 @@ class Leaks:
         return np.logical_or.reduce([self._sets[name].contains(hashes) for name, hashes in _hashes(chunk).items()])
 
 
+def find_seen(evaluation: pa.RecordBatch, training: Iterable[pa.RecordBatch]) -> Mask:
+    """For N rows of an evaluation set, (N,), true where the training text has one that is equal, as `Leaks` says.
+
+    Args:
+        evaluation: sentence pairs, or running text.
+        training: all of it, in pieces.
+    """
+    seen = np.zeros(len(evaluation), np.bool_)
+    wanted = _hashes(evaluation)
+    telling = {name: name == "pair" or _is_telling(name, evaluation.column(name)) for name in wanted}
+    for chunk in training:
+        for name, hashes in _hashes(chunk).items():
+            seen |= telling[name] & np.isin(wanted[name], hashes)
+    return seen
+
+
 def _hashes(chunk: pa.RecordBatch) -> dict[str, Hashes]:
     if "text" in chunk.schema.names:
         return {"text": normalized_hashes(chunk.column("text"))}

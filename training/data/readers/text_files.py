@@ -1,14 +1,15 @@
 """Running text from a text file, in pieces, so that a document of any size fits into memory."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 
 from ..text.bad_lines import BadLines
 from ..text.chunks import chunks_of_pieces
 from ..text.files import find_file
-from ..text.lines import read_lines
+from ..text.lines import decode_lines, read_lines
 from .reader import Documents, FileFormat, FileReader, require_any
 
 LINES_A_PIECE = 200
@@ -56,9 +57,26 @@ class TextFile(FileReader):
             yield "".join(piece), begins
 
     def _lines(self, bad: BadLines) -> Iterator[str]:
-        path = find_file(self.path)
-        lines = read_lines(path, bad, keep_ends=self.documents != "each")
-        return filter(None, require_any(lines, path, "text, a line at least"))  # neither left out nor empty
+        lines = require_any(self._read_lines(bad), self.path, "text, a line at least")
+        return filter(None, lines)  # neither left out nor empty
+
+    def _read_lines(self, bad: BadLines) -> Iterator[str | None]:
+        """The lines of the file; None for one that is left out."""
+        return read_lines(find_file(self.path), bad, keep_ends=self.documents != "each")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenText(TextFile):
+    """A text that is no file, read as if it were one; its path is what errors call it."""
+
+    text: str = field(repr=False)
+
+    def files(self) -> list[Path]:
+        return []
+
+    def _read_lines(self, bad: BadLines) -> Iterator[str | None]:
+        content = self.text.encode("utf-8", "surrogatepass")  # a lone surrogate is then a line that is not UTF-8
+        return decode_lines([content] if content else [], self.name, bad, keep_ends=self.documents != "each")
 
 
 TEXT = FileFormat(

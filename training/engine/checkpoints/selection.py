@@ -56,7 +56,7 @@ def count_validations_without_improvement(scores: Scores, options: EvaluationOpt
 
 
 def find_weights_file(checkpoint: Path) -> Path:
-    """The weights of a checkpoint that were validated: their moving average, where there is one."""
+    """The weights of a checkpoint that were validated: their average, where there is one."""
     return checkpoint / AVERAGE if (checkpoint / AVERAGE).exists() else checkpoint / WEIGHTS
 
 

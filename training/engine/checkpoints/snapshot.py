@@ -1,7 +1,7 @@
 """Checkpoints: everything needed to go on from a step, independent of how many processes hold it, and verified.
 
     step-N/model.safetensors    weights, whole, by the names of the model
-           ema.safetensors      their moving average, if one is kept
+           ema.safetensors      their average, where one is validated instead (see `ema`)
            optimizer.pt         states of the optimizers by the names of the parameters
            random.pt            states of the random number generators of each data rank
            state.json           step, scores, position in the data, loss guard, loss scale

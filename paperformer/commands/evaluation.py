@@ -1,0 +1,277 @@
+"""Commands that say how good a model is, or finished outputs are."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+
+from ..training.console.input_error import InputError
+from ..training.recipe.evaluation import BleuTokenizer
+from .loading import check_task, load_config, model_name
+
+if TYPE_CHECKING:
+    from ..training.evaluation.translation_report import TranslationReport
+
+
+class Scoring(TypedDict, total=False):
+    """How translations are scored and what is written.
+
+    Args:
+        metrics: Which scores: bleu, chrf, chrf++, ter, exact_match, by default all; or metrics of the evaluate library,
+            by their names on the Hub or the paths of their scripts. Example: '[bleu,meteor]'.
+        bleu_tokenizer: How BLEU divides text into words: 13a (the default), zh, ja-mecab, ko-mecab, char or flores200
+            where words are not separated, intl, or none for text that is tokenised already.
+        lowercase: Score without regard to case.
+        test: Of significance, against another system: bootstrap (the default; Koehn 2004) or randomisation (Riezler and
+            Maxwell 2005).
+        resamples: How many bootstrap resamples intervals are estimated from, by default 1000; 0 leaves them out.
+        comet: Program of unbabel-comet that scores files, such as comet-score. It has to be in an environment of its
+            own, since it wants older libraries.
+        format: What is printed: table (the default), json, or markdown for a card.
+        output_dir: Folder to write: evaluation.json, report.md, sentences.jsonl (a line for each sentence, with its
+            scores), hypotheses.txt, and sentences.html, where two systems lie side by side.
+    """
+
+    metrics: list[str]
+    bleu_tokenizer: BleuTokenizer
+    lowercase: bool
+    test: Literal["bootstrap", "randomisation"]
+    resamples: int
+    comet: str
+    format: Literal["table", "json", "markdown"]
+    output_dir: str
+
+
+def score(
+    hypotheses: str,
+    reference: str | list[str],
+    source: str | None = None,
+    against: str | None = None,
+    **scoring: Unpack[Scoring],
+) -> None:
+    """Score finished translations, without a model: intervals, n-grams, lengths, sentences; or against another system.
+
+    Args:
+        hypotheses: File of translations, one a line; or .jsonl with a string a line, as runs leave them
+            (runs/NAME/evaluation/test.outputs.jsonl).
+        reference: File of raw reference translations, line by line; or several, '[one.de,two.de]'.
+        source: File of the sources, by whose length scores are grouped, and which tables then show.
+        against: File of another system's translations, to compare with.
+    """
+    from ..training.data.text.lines import read_lines
+    from .aligned_files import check_same_count, read_outputs, read_references, system_name
+
+    outputs = read_outputs(Path(hypotheses))
+    references = read_references(reference, (Path(hypotheses), outputs))
+    sources = None
+    if source is not None:
+        sources = [line or "" for line in read_lines(Path(source))]
+        check_same_count((Path(source), sources), (Path(hypotheses), outputs))
+    baseline = None
+    if against is not None:
+        baseline = system_name(against), read_outputs(Path(against))
+        check_same_count((Path(against), baseline[1]), (Path(hypotheses), outputs))
+    _report(outputs, references, sources, system_name(hypotheses), baseline, scoring)
+
+
+def evaluate(
+    model: str,
+    text: str,
+    reference: str | list[str] | None = None,
+    against: str | None = None,
+    num_beams: int = 5,
+    length_penalty: float = 1.0,
+    prefix: str = "",
+    processes: int = 1,
+    context_length: int | None = None,
+    stride: int | None = None,
+    documents: Literal["joined", "each", "blank_line"] | None = None,
+    end_marks: bool = True,
+    trust_remote_code: bool = False,
+    **scoring: Unpack[Scoring],
+) -> None:
+    """Score a model: its translations against references, also beside another model's, or how likely a text is to it.
+
+    Args:
+        model: A model of any kind: its folder, a run's folder, or its name on the Hub.
+        text: File to translate, one sentence a line; for a language model or masked model, running text.
+        reference: File of raw reference translations, line by line those of the text; or several, '[one.de,two.de]'.
+            Without it, the text is a file of pairs, such as .tsv, source first.
+        against: Another system to compare with: a file of its translations, or a model.
+        num_beams: Beam size.
+        length_penalty: Exponent of the length by which a beam's score is divided.
+        prefix: Text to put before every sentence: a language tag, or what T5 is told to do.
+        processes: How many processes translate, each a part of the text; on several GPUs each on one of its own.
+        context_length: Of a language model or masked model: tokens a window, by default as in its run's test, or the
+            longest that it takes, at most 1,024.
+        stride: Of a language model: tokens that a window goes on from the last, by default half a context.
+        documents: Of running text: what the rows are, as data.documents in recipes.
+        end_marks: Of a language model: whether the end of each document is predicted as well, as in training.
+        trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
+    """
+    from ..api import texts
+    from ..api.runs import Run
+    from .aligned_files import check_same_count, read_outputs, read_pairs, system_name
+
+    texts.check_beams(num_beams)
+    if (Path(model) / "recipe.yaml").is_file():
+        model = str(Run(model).model_folder)
+    task = check_task(load_config(model, trust_remote_code=trust_remote_code), None, model)
+    windows = {"context_length": context_length, "stride": stride, "documents": documents, "end_marks": end_marks}
+    of_translation = {"reference": reference, "against": against, "prefix": prefix or None, **scoring}
+    if task != "translation":
+        _refuse(of_translation, {"format"}, f"{model} holds a {task} model; it translates nothing")
+        _evaluate_text(model, text, scoring.get("format", "table"), windows, trust_remote_code=trust_remote_code)
+        return
+    _refuse(windows | {"end_marks": None if end_marks else False}, set(), f"{model} holds a translation model")
+    sources, references = read_pairs(text, reference)
+
+    def translate(model: str) -> list[str]:
+        return texts.translate(
+            model,
+            sources,
+            num_beams,
+            length_penalty,
+            prefix=prefix,
+            processes=processes,
+            trust_remote_code=trust_remote_code,
+        )
+
+    baseline = None
+    if against is not None and Path(against).is_file():
+        baseline = system_name(against), read_outputs(Path(against))
+        check_same_count((Path(against), baseline[1]), (Path(text), sources))
+    outputs = translate(model)
+    if against is not None and baseline is None:
+        baseline = model_name(against), translate(against)
+    _warn_of_seen(model, sources, references[0])
+    _report(outputs, references, sources, model_name(model), baseline, scoring)
+
+
+def _refuse(options: Mapping[str, Any], but: Collection[str], reason: str) -> None:
+    """Raises an InputError for an option that is given to a model that it has no meaning for."""
+    for name, value in options.items():
+        if value is not None and name not in but:
+            raise InputError(f"--{name} is given, and {reason}; leave it out")
+
+
+def _evaluate_text(model: str, text: str, kind: str, windows: Mapping[str, Any], *, trust_remote_code: bool) -> None:
+    """Prints how likely a text is to a model."""
+    from ..api.text_scores import evaluate_text
+    from ..training.console.tables import align_rows
+    from ..training.evaluation.evaluation_file import fields_of
+    from ..training.reporting.translation_tables import markdown_table
+
+    scores = evaluate_text(model, Path(text), trust_remote_code=trust_remote_code, **windows)
+    if kind == "json":
+        print(json.dumps(fields_of(scores), indent=2))
+        return
+    rows = [["Metric", "Value", "Measured over"]]
+    rows += [[score.metric.label, score.shown, score.basis] for score in scores]
+    print(markdown_table(rows, {1}) if kind == "markdown" else align_rows(rows, right={1}))
+
+
+def _warn_of_seen(model: str, sources: Sequence[str], references: Sequence[str]) -> None:
+    """Says how many of the sentences a model was trained on, where its run knows."""
+    import pyarrow as pa
+
+    from ..api.runs import Run
+    from ..training.console.progress import say
+
+    run = Path(model).resolve().parent
+    if Path(model).name == "model" and (run / "recipe.yaml").is_file():
+        rows = pa.RecordBatch.from_pydict({"source": list(sources), "target": list(references)})
+        if seen := Run(run).count_seen(rows):
+            say(
+                f"warning: {seen:,} of {len(sources):,} sentences were in the training text of {run.name} (the source "
+                "or the reference, as far as the words go): scores on them measure memory"
+            )
+
+
+def _report(
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    sources: Sequence[str] | None,
+    name: str,
+    baseline: tuple[str, Sequence[str]] | None,
+    scoring: Scoring,
+) -> None:
+    """Scores, prints and writes."""
+    from ..training.evaluation.comet import find_comet, score_with_comet
+    from ..training.evaluation.confidence import RESAMPLES
+    from ..training.evaluation.metrics import METRICS, ScoringOptions, output_metrics
+    from ..training.evaluation.translation_report import report_translations
+    from ..training.reporting.translation_tables import json_of, markdown_of, text_of
+
+    names = scoring.get("metrics") or [metric.name for metric in output_metrics()]
+    known = {metric.name for metric in output_metrics()}
+    others = {name: _load_metric(name) for name in names if name not in known}
+    comet = find_comet(scoring["comet"]) if "comet" in scoring else None
+    if (resamples := scoring.get("resamples", RESAMPLES)) < 0:
+        raise InputError(f"--resamples is {resamples}; it must be at least 0")
+    if baseline is not None and baseline[0] == name:
+        baseline = f"{name} (baseline)", baseline[1]
+    try:
+        options = ScoringOptions(
+            bleu_tokenizer=scoring.get("bleu_tokenizer", "13a"), lowercase=scoring.get("lowercase", False)
+        )
+        report = report_translations(
+            outputs,
+            references,
+            sources,
+            name=name,
+            baseline=baseline,
+            options=options,
+            test=scoring.get("test", "bootstrap"),
+            metrics=[METRICS[name] for name in names if name in known],
+            resamples=resamples,
+        )
+    except (ValueError, ImportError) as error:  # what a BLEU tokenizer lacks
+        raise InputError(f"--{error}" if isinstance(error, ValueError) else str(error)) from error
+    values = json_of(report)
+    for other, metric in others.items():
+        values[other] = metric.compute(
+            predictions=outputs,
+            references=list(zip(*references, strict=True)) if len(references) > 1 else references[0],
+        )
+    if comet is not None:
+        values["comet"] = score_with_comet(comet, sources, outputs, references[0])
+    kind = scoring.get("format", "table")
+    if folder := scoring.get("output_dir"):
+        _write(Path(folder), report, values)
+    if kind == "json":
+        print(json.dumps(values, indent=2, ensure_ascii=False, default=float))
+    else:
+        print({"table": text_of, "markdown": markdown_of}[kind](report))
+        for other in [*others, *(["comet"] if comet else [])]:
+            print(f"\n{other}: {json.dumps(values[other], default=float)}")
+
+
+def _write(folder: Path, report: "TranslationReport", values: dict[str, Any]) -> None:
+    from ..training.atomic_files import replace_folder
+    from ..training.reporting.side_by_side import page_of
+    from ..training.reporting.translation_tables import markdown_of, sentences_of
+
+    def write(path: Path) -> None:
+        def put(name: str, content: str) -> None:
+            (path / name).write_text(content, "utf-8")
+
+        put("evaluation.json", json.dumps(values, indent=2, ensure_ascii=False, default=float) + "\n")
+        put("report.md", markdown_of(report) + "\n")
+        put("sentences.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in sentences_of(report)))
+        put("hypotheses.txt", "".join(f"{line}\n" for line in report.system.hypotheses))
+        put("sentences.html", page_of(report))
+
+    if folder.exists() and not (folder / "sentences.html").is_file() and any(folder.iterdir()):
+        raise InputError(f"--output_dir {folder} holds other things; give a folder that is new, or of an evaluation")
+    replace_folder(folder, write)
+
+
+def _load_metric(name: str) -> Any:
+    """A metric of the evaluate library; its own are scripts on the Hub, so most need the network once."""
+    from evaluate import load as load_metric
+
+    try:
+        return load_metric(name)
+    except (OSError, ImportError, ValueError) as error:
+        raise InputError(f"--metrics: {name} cannot be loaded: {str(error).strip().splitlines()[0]}") from error

@@ -1,0 +1,1 @@
+"""Tables of runs that differ in some fields: what is asked, how it is carried out, and what came of it."""

@@ -1,0 +1,101 @@
+"""Whether one system is better than another, or only luckier with these sentences.
+
+Both tests are sacreBLEU's: paired bootstrap resampling (Koehn 2004) and approximate randomisation (Riezler and Maxwell
+2005), two-sided. A p-value is the probability of a difference as large as this one if the systems were equally good.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import psutil
+from sacrebleu.significance import PairedTest
+
+from ..console.input_error import InputError
+from .metrics import Metric, References, ScoringOptions, output_metrics
+
+TestName = Literal["bootstrap", "randomisation"]
+_TESTS: Mapping[TestName, tuple[str, int]] = {"bootstrap": ("bs", 1000), "randomisation": ("ar", 10_000)}
+"""sacreBLEU's name of each test, and how many samples it takes."""
+
+SIGNIFICANT = 0.05
+_NUMBERS_OF_A_SENTENCE = 48  # of chrF++, two systems; more than any other metric keeps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One metric of two systems."""
+
+    metric: Metric
+    baseline: float
+    system: float
+    p_value: float
+    signature: str
+    """With the test, its number of samples and its seed."""
+
+    @property
+    def difference(self) -> float:
+        """What the system has more than the baseline."""
+        return self.system - self.baseline
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the difference is hardly chance, at the usual 5 %."""
+        return self.p_value < SIGNIFICANT
+
+    @property
+    def verdict(self) -> str:
+        """Of the system: better, worse, or no different as far as these sentences tell."""
+        if not self.is_significant:
+            return "no significant difference"
+        return "better" if self.metric.cost(self.system) < self.metric.cost(self.baseline) else "worse"
+
+
+def compare_systems(
+    baseline: Sequence[str],
+    system: Sequence[str],
+    references: References,
+    options: ScoringOptions | None = None,
+    test: TestName = "bootstrap",
+    metrics: Collection[Metric] | None = None,
+) -> list[Comparison]:
+    """Tests the outputs of a system against those of a baseline, on the same N sentences.
+
+    Args:
+        baseline, system: N outputs each.
+        references: streams of N raw references.
+        options: how they are compared.
+        test: how the p-value is computed.
+        metrics: which, by default all that compare outputs.
+
+    Raises:
+        InputError: if there is not enough memory for so many sentences.
+    """
+    kind, samples = _TESTS[test]
+    needed = samples * len(baseline) * (_NUMBERS_OF_A_SENTENCE * 4 if kind == "bs" else 2)  # bytes, in sacreBLEU
+    if needed > psutil.virtual_memory().available:
+        raise InputError(
+            f"the {test} test of {len(baseline):,} sentences takes {needed / 1e9:.0f} GB of memory, which are "
+            "not free; compare the systems on a part of them"
+        )
+    chosen = list(output_metrics() if metrics is None else metrics)
+    scorers = {metric.name: metric.make(options or ScoringOptions()) for metric in chosen if metric.make}
+    signatures, results = PairedTest(
+        [("baseline", baseline), ("system", system)], scorers, list(references), test_type=kind, n_samples=samples
+    )()
+    by_metric: dict[str, Any] = dict(results)
+    comparisons = []
+    # Results have sacreBLEU's own names, such as chrF2++, in the order of the metrics.
+    for metric, (name, signature) in zip(chosen, signatures.items(), strict=True):
+        first, second = by_metric[name]
+        comparisons.append(
+            Comparison(
+                metric=metric,
+                baseline=first.score,
+                system=second.score,
+                # sacreBLEU counts what is larger than the difference, hence nothing where two systems are the same.
+                p_value=second.p_value if second.score != first.score else 1.0,
+                signature=str(signature),
+            )
+        )
+    return comparisons

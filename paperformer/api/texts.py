@@ -60,7 +60,7 @@ def translate(
     if processes > 1 and len(inputs) > 1:
         if not isinstance(model, str | os.PathLike):
             raise InputError(f"processes is {processes}; the model must then be a folder or a name on the Hub")
-        place = _place(model)
+        place = place_of(model)
         check_task(load_config(place, trust_remote_code=trust_remote_code), "translation", place)
         outputs = translate_in_processes(place, inputs, processes, trust_remote_code=trust_remote_code, **decoding)
     else:
@@ -241,7 +241,7 @@ def _loaded(
     from .runs import Run
 
     if isinstance(model, str | os.PathLike):
-        loaded, own_tokenizer = load(_place(model), task, trust_remote_code=trust_remote_code)
+        loaded, own_tokenizer = load(place_of(model), task, trust_remote_code=trust_remote_code)
         return loaded, tokenizer or own_tokenizer
     if isinstance(model, Run):
         check_task(model.model.config, task, str(model.folder))
@@ -252,7 +252,7 @@ def _loaded(
     return model.eval(), tokenizer
 
 
-def _place(model: str | os.PathLike[str]) -> str:
+def place_of(model: str | os.PathLike[str]) -> str:
     """A model's folder, be it given by that of its run, or its name on the Hub."""
     from .runs import Run
 

@@ -1,6 +1,7 @@
 """Files for scoring, of which line n of one belongs to line n of the others: sources, references, outputs."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,18 +11,21 @@ from ..training.console.input_error import InputError
 from ..training.data.readers.alignment import first_lost_line
 from ..training.data.readers.sources import Source, pair_reader
 from ..training.data.text.bad_lines import BadLines
-from ..training.data.text.lines import read_lines
+from ..training.data.text.lines import blocks, decode_lines, read_lines
 
 References = str | list[str]
 """A file, or several."""
 
 
-def read_pairs(text: str, reference: References | None) -> tuple[list[str], list[list[str]]]:
+def read_pairs(
+    text: str, reference: References | None, languages: tuple[str, str]
+) -> tuple[list[str], list[list[str]]]:
     """The sources, and one or more streams of references.
 
     Args:
         text: the file of the sources, or without references a file of pairs.
         reference: the file of the references, or several.
+        languages: codes of both, by which a header of a file of pairs names its columns.
 
     Raises:
         InputError: if a file cannot be read, if files have different numbers of lines, or for a sentence without a
@@ -29,7 +33,7 @@ def read_pairs(text: str, reference: References | None) -> tuple[list[str], list
     """
     if reference is None:
         columns = {"source": list[str](), "target": list[str]()}
-        for chunk in pair_reader(Source(path=text), "source", "target").chunks(BadLines()):
+        for chunk in pair_reader(Source(path=text), *languages).chunks(BadLines()):
             for name, lines in columns.items():
                 lines += chunk.column(name).to_pylist()
         _check_references([Path(text)], [columns["target"]])
@@ -73,12 +77,14 @@ def check_same_count(one: tuple[Path, Sequence[str]], other: tuple[Path, Sequenc
 
 
 def read_outputs(path: Path) -> list[str]:
-    """Translations, one a line, or in .jsonl a JSON string a line.
+    """Translations, one a line, or in .jsonl a JSON string a line; - is standard input.
 
     Raises:
         InputError: if the file cannot be read, or a line is no JSON string.
     """
-    lines = [line or "" for line in read_lines(path)]
+    is_piped = str(path) == "-"
+    read = decode_lines(blocks(sys.stdin.buffer), "standard input") if is_piped else read_lines(path)
+    lines = [line or "" for line in read]
     if path.suffix != ".jsonl":
         return lines
     outputs = []
@@ -95,5 +101,7 @@ def read_outputs(path: Path) -> list[str]:
 
 def system_name(path: str) -> str:
     """What a file of outputs is called in tables: of a run's, the run."""
-    file = Path(path).resolve()
+    file = Path(path).absolute()
+    if path == "-":
+        return "standard input"
     return file.parent.parent.name if file.name == "test.outputs.jsonl" else file.stem

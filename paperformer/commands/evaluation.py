@@ -52,8 +52,8 @@ def score(
     """Score finished translations, without a model: intervals, n-grams, lengths, sentences; or against another system.
 
     Args:
-        hypotheses: File of translations, one a line; or .jsonl with a string a line, as runs leave them
-            (runs/NAME/evaluation/test.outputs.jsonl).
+        hypotheses: File of translations, one a line, or - for standard input; or .jsonl with a string a line, as runs
+            leave them (runs/NAME/evaluation/test.outputs.jsonl).
         reference: File of raw reference translations, line by line; or several, '[one.de,two.de]'.
         source: File of the sources, by whose length scores are grouped, and which tables then show.
         against: File of another system's translations, to compare with.
@@ -110,12 +110,10 @@ def evaluate(
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     from ..api import texts
-    from ..api.runs import Run
     from .aligned_files import check_same_count, read_outputs, read_pairs, system_name
 
     texts.check_beams(num_beams)
-    if (Path(model) / "recipe.yaml").is_file():
-        model = str(Run(model).model_folder)
+    model = texts.place_of(model)
     task = check_task(load_config(model, trust_remote_code=trust_remote_code), None, model)
     windows = {"context_length": context_length, "stride": stride, "documents": documents, "end_marks": end_marks}
     of_translation = {"reference": reference, "against": against, "prefix": prefix or None, **scoring}
@@ -124,7 +122,7 @@ def evaluate(
         _evaluate_text(model, text, scoring.get("format", "table"), windows, trust_remote_code=trust_remote_code)
         return
     _refuse(windows | {"end_marks": None if end_marks else False}, set(), f"{model} holds a translation model")
-    sources, references = read_pairs(text, reference)
+    sources, references = read_pairs(text, reference, _languages_of(model))
 
     def translate(model: str) -> list[str]:
         return texts.translate(
@@ -141,6 +139,8 @@ def evaluate(
     if against is not None and Path(against).is_file():
         baseline = system_name(against), read_outputs(Path(against))
         check_same_count((Path(against), baseline[1]), (Path(text), sources))
+    elif against is not None:  # before the first model has translated for minutes
+        check_task(load_config(texts.place_of(against), trust_remote_code=trust_remote_code), "translation", against)
     outputs = translate(model)
     if against is not None and baseline is None:
         baseline = model_name(against), translate(against)
@@ -169,6 +169,17 @@ def _evaluate_text(model: str, text: str, kind: str, windows: Mapping[str, Any],
     rows = [["Metric", "Value", "Measured over"]]
     rows += [[score.metric.label, score.shown, score.basis] for score in scores]
     print(markdown_table(rows, {1}) if kind == "markdown" else align_rows(rows, right={1}))
+
+
+def _languages_of(model: str) -> tuple[str, str]:
+    """Source and target language by the card in a model's folder; otherwise what a header may call them."""
+    from huggingface_hub import ModelCard
+
+    card = Path(model) / "README.md"
+    languages = ModelCard.load(card).data.language if card.is_file() else None
+    if isinstance(languages, list) and len(languages) == 2:
+        return languages[0], languages[1]
+    return "source", "target"
 
 
 def _warn_of_seen(model: str, sources: Sequence[str], references: Sequence[str]) -> None:

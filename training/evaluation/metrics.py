@@ -32,6 +32,9 @@ class ScoringOptions:
     lowercase: bool = False
     """Score without regard to case."""
 
+    warn: bool = True
+    """Whether sacreBLEU says that text seems to be tokenised already."""
+
     by_sentence: bool = False
     """Of single sentences: BLEU counts the orders of n-grams that the sentence has ("effective order")."""
 
@@ -142,7 +145,7 @@ def _bleu(options: ScoringOptions) -> SacrebleuMetric:
         lowercase=options.lowercase,
         tokenize=options.bleu_tokenizer,
         effective_order=options.by_sentence,
-        force=options.bleu_tokenizer == "none",  # that it is tokenised is known then
+        force=not options.warn or options.bleu_tokenizer == "none",  # that it is tokenised is known then
     )
 
 

@@ -107,6 +107,7 @@ def report_translations(
         InputError: as `compare_systems`.
     """
     options = options or ScoringOptions()
+    of_parts = replace(options, warn=False)  # the whole has warned
     chosen = output_metrics() if metrics is None else list(metrics)
 
     def report(name: str, hypotheses: Sequence[str]) -> SystemReport:
@@ -115,7 +116,7 @@ def report_translations(
             hypotheses=hypotheses,
             scores=score_outputs(hypotheses, references, options, chosen, resamples),
             ngrams=_count_ngrams(hypotheses, references, options),
-            by_length=_score_by_length(hypotheses, references, references[0] if sources is None else sources, options),
+            by_length=_score_by_length(hypotheses, references, references[0] if sources is None else sources, of_parts),
             by_sentence=score_sentences(hypotheses, references, options),
         )
 
@@ -124,7 +125,7 @@ def report_translations(
         references=references,
         system=report(name, hypotheses),
         baseline=report(*baseline) if baseline else None,
-        comparisons=compare_systems(baseline[1], hypotheses, references, options, test, chosen) if baseline else (),
+        comparisons=compare_systems(baseline[1], hypotheses, references, of_parts, test, chosen) if baseline else (),
     )
 
 
@@ -132,7 +133,7 @@ def score_sentences(
     hypotheses: Sequence[str], references: References, options: ScoringOptions | None = None
 ) -> list[dict[str, float]]:
     """Of each of N sentences, {metric: value}, as sacreBLEU's `sentence_score` gives it."""
-    options = replace(options or ScoringOptions(), by_sentence=True)
+    options = replace(options or ScoringOptions(), by_sentence=True, warn=False)
     columns = {}
     for metric in _metrics(SENTENCE_METRICS):
         assert metric.make is not None

@@ -61,6 +61,7 @@ def finish(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: P
         task=task,
         dataset="four sentences",
         splits=[SplitFacts(name="train", examples=4)],
+        languages=["en", "de"] if task == "translation" else ["en"],
         config=model.config.to_dict(),
         parameters=model.num_parameters(),
         recipe="seed: 1",

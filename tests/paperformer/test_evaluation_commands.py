@@ -1,3 +1,4 @@
+import io
 import json
 import shutil
 import sys
@@ -48,8 +49,10 @@ def test_evaluate_translates_and_scores(
     assert (scores["exact_match"], scores["sentences"], scores["ter"]["score"]) == (100, 2, 0)
     assert scores["bleu"]["signature"].startswith("nrefs:1")
     assert scores["bleu"]["confidence"]["resamples"] == 10
-    pairs = lines("pairs.tsv", *(f"{one}\t{other}" for one, other in zip(SOURCES, outputs, strict=True)))
+    rows = [f"{one}\t{other}" for one, other in zip(SOURCES, outputs, strict=True)]
+    pairs = lines("pairs.tsv", *rows)
     assert printed(capsys, "evaluate", seq2seq.folder, pairs, *options) == scores
+    assert printed(capsys, "evaluate", seq2seq.folder, lines("header.tsv", "en\tde", *rows), *options) == scores
     several = printed(
         capsys, "evaluate", seq2seq.folder, source, "--reference", f"[{lines('other', 'x', 'y')},{reference}]", *options
     )
@@ -80,7 +83,9 @@ def test_evaluate_beside_another_system(
     assert {comparison["p_value"] for comparison in itself["comparisons"]} == {1.0}
 
 
-def test_score_needs_no_model(lines: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_score_needs_no_model(
+    lines: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     hypotheses, reference = (
         lines("hyp", "ein Hund", "", "zwei Katzen"),
         lines("ref", "Ein Hund", "nichts", "zwei Katzen"),
@@ -94,6 +99,9 @@ def test_score_needs_no_model(lines: Callable[..., str], capsys: pytest.CaptureF
     )
     assert lower["exact_match"] == pytest.approx(200 / 3)
     assert "tok:none" in lower["bleu"]["signature"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(hypotheses).read_bytes())))
+    piped = printed(capsys, "score", "-", reference, "--resamples", "0")
+    assert piped == scores | {"name": "standard input"}
     strings = lines("out.jsonl", *(json.dumps(line) for line in ("ein Hund", "", "zwei Katzen")))
     of_strings = printed(capsys, "score", strings, reference, "--resamples", "0")
     assert of_strings | {"name": "hyp"} == scores
@@ -159,6 +167,26 @@ def test_evaluate_says_how_likely_a_text_is(
     )
     assert "--stride is given, and " in refused("evaluate", seq2seq.folder, text, "--stride", "2")
     assert "there is no nowhere.tsv" in refused("evaluate", seq2seq.folder, "nowhere.tsv")
+
+
+def test_the_other_system_is_looked_at_before_anything_is_translated(
+    lm: Any, seq2seq: Any, lines: Callable[..., str], refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paperformer.api.texts.translate", None)
+    pairs = lines("pairs.tsv", "a\tb")
+    assert "there is no folder ./nowhere" in refused("evaluate", seq2seq.folder, pairs, "--against", "./nowhere")
+    assert "needs a translation model" in refused("evaluate", seq2seq.folder, pairs, "--against", lm.folder)
+
+
+def test_text_that_seems_tokenised_is_said_once(
+    lines: Callable[..., str], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = lines("texts", *(f"line {number} ." for number in range(600)))
+    printed(capsys, "score", texts, texts, "--against", texts, "--resamples", "0", "--metrics", "[bleu]")
+    assert caplog.text.count("tokenized period") == 2  # once for each system
+    caplog.clear()
+    printed(capsys, "score", texts, texts, "--resamples", "0", "--metrics", "[bleu]", "--bleu_tokenizer", "none")
+    assert caplog.text == ""
 
 
 METRIC = """

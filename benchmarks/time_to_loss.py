@@ -8,7 +8,6 @@ not validation.
 """
 
 import argparse
-import importlib.util
 import json
 import math
 import os
@@ -27,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from nanogpt import load_nanogpt
 
 from paperformer import evaluate_text
 from paperformer.training.engine.devices.hardware import describe_hardware
@@ -39,12 +39,7 @@ Curve = list[tuple[int, float, float]]
 
 def train_nanogpt(checkout: Path, train: torch.Tensor, held_out: torch.Tensor, every: int) -> Curve:
     """Its recipe: train.py with `config/train_shakespeare_char.py` and the options of its README for a CPU."""
-    specification = importlib.util.spec_from_file_location("nanogpt", checkout / "model.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["nanogpt"] = module  # its dataclass looks itself up there
-    specification.loader.exec_module(module)
+    module = load_nanogpt(checkout)
     torch.manual_seed(1337)
     size = {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": BLOCK, "bias": False, "dropout": 0.0}
     model: Any = module.GPT(module.GPTConfig(vocab_size=int(train.max()) + 1, **size))

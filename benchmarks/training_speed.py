@@ -8,7 +8,6 @@ nanoGPT is no package: the rows of the language model need a checkout of its rep
 """
 
 import argparse
-import importlib.util
 import json
 import math
 import os
@@ -31,6 +30,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
+from nanogpt import load_nanogpt
 from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
 from transformers.trainer_pt_utils import LabelSmoother
@@ -218,12 +218,7 @@ def build_marian(size: Size) -> MarianMTModel:
 
 def build_nanogpt(size: Size, checkout: Path) -> nn.Module:
     """`GPT` of the checkout, without biases, as its training script has it by default."""
-    specification = importlib.util.spec_from_file_location("nanogpt", checkout / "model.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["nanogpt"] = module  # its dataclass looks itself up there
-    specification.loader.exec_module(module)
+    module = load_nanogpt(checkout)
     config = module.GPTConfig(
         block_size=size.typical_length,
         vocab_size=size.vocab_size,

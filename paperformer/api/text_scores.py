@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ..training.console.input_error import InputError
-from .texts import Model, _loaded
+from .texts import Model, load_given
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +92,7 @@ def evaluate_text(
     given = [text] if isinstance(text, str | os.PathLike | Mapping) else text
     if not (readers := [_reader(one, documents) for one in given]):
         raise InputError("there is no text to score; give one at least")
-    loaded, own_tokenizer = _loaded(model, None, tokenizer, trust_remote_code)
+    loaded, own_tokenizer = load_given(model, None, tokenizer, trust_remote_code)
     _check_head(loaded, model)
     options = WindowOptions(
         context_length=_context_length(loaded, own_tokenizer, context_length),

@@ -64,7 +64,7 @@ def translate(
         check_task(load_config(place, trust_remote_code=trust_remote_code), "translation", place)
         outputs = translate_in_processes(place, inputs, processes, trust_remote_code=trust_remote_code, **decoding)
     else:
-        loaded, own_tokenizer = _loaded(model, "translation", tokenizer, trust_remote_code)
+        loaded, own_tokenizer = load_given(model, "translation", tokenizer, trust_remote_code)
         outputs = translate_with(loaded, own_tokenizer, inputs, **decoding)
     translated = dict(zip(filled, outputs, strict=True))
     return [translated.get(index, "") for index in range(len(texts))]
@@ -203,7 +203,7 @@ def generate(
         raise InputError(f"temperature is {temperature}; it must be at least 0")
     if not 0 < top_p <= 1:
         raise InputError(f"top_p is {top_p}; it must be greater than 0 and at most 1")
-    loaded, own_tokenizer = _loaded(model, "text-generation", tokenizer, trust_remote_code)
+    loaded, own_tokenizer = load_given(model, "text-generation", tokenizer, trust_remote_code)
     sampling: dict[str, Any] = {"do_sample": False}
     if temperature > 0:
         sampling = {"do_sample": True, "temperature": temperature, "top_p": top_p}
@@ -234,7 +234,7 @@ def _check_list(name: str, texts: Sequence[str]) -> None:
         raise InputError(f"{name} is one text; it must be a list of texts")
 
 
-def _loaded(
+def load_given(
     model: Model, task: str | None, tokenizer: "PreTrainedTokenizerBase | None", trust_remote_code: bool
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     """The model in evaluation mode, and its tokenizer."""
@@ -253,7 +253,11 @@ def _loaded(
 
 
 def place_of(model: str | os.PathLike[str]) -> str:
-    """A model's folder, be it given by that of its run, or its name on the Hub."""
+    """A model's folder, be it given by that of its run, or its name on the Hub.
+
+    Raises:
+        InputError: if the run is not finished.
+    """
     from .runs import Run
 
     place = os.fspath(model)

@@ -160,15 +160,15 @@ def _evaluate_text(model: str, text: str, kind: str, windows: Mapping[str, Any],
     from ..api.text_scores import evaluate_text
     from ..training.console.tables import align_rows
     from ..training.evaluation.evaluation_file import fields_of
-    from ..training.reporting.translation_tables import markdown_table
+    from ..training.reporting.markdown import markdown_table
 
     scores = evaluate_text(model, Path(text), trust_remote_code=trust_remote_code, **windows)
     if kind == "json":
         print(json.dumps(fields_of(scores), indent=2))
         return
-    rows = [["Metric", "Value", "Measured over"]]
-    rows += [[score.metric.label, score.shown, score.basis] for score in scores]
-    print(markdown_table(rows, {1}) if kind == "markdown" else align_rows(rows, right={1}))
+    titles = ["Metric", "Value", "Measured over"]
+    rows = [[score.metric.label, score.shown, score.basis] for score in scores]
+    print(markdown_table(titles, rows, {1}) if kind == "markdown" else align_rows([titles, *rows], right={1}))
 
 
 def _languages_of(model: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..api.recipes import objective_of, read_recipe
-from ..api.texts import check_beams
+from ..api.texts import check_beams, place_of
 from ..commands.loading import load, load_target_tokenizer, model_name
 from ..training.console.input_error import InputError
 from ..training.console.progress import ProgressBar
@@ -21,7 +21,6 @@ from ..training.data.text.bad_lines import BadLines
 from ..training.evaluation.decoding import generate
 from ..training.reporting.markdown import markdown_table
 from .card import Card, write_card
-from .given_model import find_model_folder
 from .likelihood import log_probabilities, until_end
 
 EPSILON = 1e-4  # log-probabilities of one text, computed in two batches, differ by less
@@ -105,7 +104,7 @@ def compare_searches(
         raise InputError("--num_beams is 1, which is greedy search itself; it must be at least 2")
     if sentences < 1:
         raise InputError(f"--sentences is {sentences}; it must be at least 1")
-    place = find_model_folder(model)
+    place = place_of(model)
     loaded, tokenizer = load(place, "translation", trust_remote_code=trust_remote_code)
     pairs = spread(_read_pairs(place, source, reference), sentences)
     target_tokenizer = load_target_tokenizer(loaded) or tokenizer

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedModel
 
+from ..api.texts import place_of
 from ..commands.loading import load_model, model_name
 from ..configuration.configuration_lm import PaperformerLMConfig
 from ..modeling.modeling_lm import PaperformerForCausalLM
@@ -20,7 +21,6 @@ from ..training.console.progress import ProgressBar, say
 from ..training.evaluation.decoding import generate
 from ..training.reporting.markdown import markdown_table
 from .card import Card, write_card
-from .given_model import find_model_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +72,7 @@ def measure_cache(
     if model is None:
         loaded, name = fresh_model(hidden_size, layers, longest), f"{layers} layers of {hidden_size}, weights fresh"
     else:
-        place = find_model_folder(model)
+        place = place_of(model)
         loaded, name = load_model(place, "text-generation", trust_remote_code=trust_remote_code), model_name(place)
     most = getattr(loaded.config, "max_position_embeddings", longest)
     if longest > most:

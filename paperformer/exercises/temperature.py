@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..api.texts import place_of
 from ..commands.loading import load, model_name
 from ..training.console.input_error import InputError
 from ..training.evaluation.decoding import generate
 from ..training.reporting.markdown import fenced, markdown_table
 from .card import Card, write_card
-from .given_model import find_model_folder
 from .likelihood import log_probabilities, until_end
 
 ORDERS = (1, 2, 3)
@@ -118,7 +118,7 @@ def sample_continuations(
     for name, value in (("samples", samples), ("max_new_tokens", max_new_tokens)):
         if value < 1:
             raise InputError(f"--{name} is {value}; it must be at least 1")
-    place = find_model_folder(model)
+    place = place_of(model)
     loaded, tokenizer = load(place, "text-generation", trust_remote_code=trust_remote_code)
     options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "seed": seed}
     sampled = continue_text(loaded, tokenizer, prompt, samples=samples, temperature=temperature, **options)

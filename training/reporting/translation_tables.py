@@ -1,12 +1,13 @@
 """The report of translations as text for a terminal, Markdown for a card, and JSON."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from ..console.tables import align_rows
 from ..evaluation.evaluation_file import fields_of
 from ..evaluation.significance import SIGNIFICANT
 from ..evaluation.translation_report import SystemReport, TranslationReport
+from .markdown import markdown_table
 
 Rows = list[list[str]]
 Table = tuple[str, Rows, set[int]]
@@ -25,13 +26,10 @@ def text_of(report: TranslationReport) -> str:
 
 def markdown_of(report: TranslationReport) -> str:
     """For a card: tables under headings of the third level."""
-    return "\n\n".join(f"### {title}\n\n{markdown_table(rows, figures)}" for title, rows, figures in tables_of(report))
-
-
-def markdown_table(rows: Rows, figures: Collection[int]) -> str:
-    """Rows, the header first, in Markdown; the columns with figures are aligned by their ends."""
-    rule = ["---:" if column in figures else "---" for column in range(len(rows[0]))]
-    return "\n".join([_markdown_row(rows[0]), _markdown_row(rule, str), *map(_markdown_row, rows[1:])])
+    return "\n\n".join(
+        f"### {title}\n\n{markdown_table(rows[0], rows[1:], right=figures)}"
+        for title, rows, figures in tables_of(report)
+    )
 
 
 def json_of(report: TranslationReport) -> dict[str, Any]:
@@ -147,14 +145,3 @@ def _worst(report: TranslationReport) -> Table:
         )
     title = "Worst sentences" if report.baseline is None else "Sentences that the two differ in most"
     return title, rows, {0, 2}
-
-
-def _escaped(cell: str) -> str:
-    """A cell's text as Markdown shows it unchanged."""
-    for sign in "\\`*_[]<>|":
-        cell = cell.replace(sign, f"\\{sign}")
-    return " ".join(cell.split())
-
-
-def _markdown_row(cells: Sequence[str], escape: Callable[[str], str] = _escaped) -> str:
-    return f"| {' | '.join(map(escape, cells))} |"

@@ -224,6 +224,8 @@ def test_comet_runs_in_a_program_of_its_own(
     command = ["score", texts, texts, "--comet", "./comet", "--resamples", "0"]
     assert printed(capsys, *command, "--source", texts)["comet"] == 0.8123
     assert "--comet needs the sources: give --source FILE" in refused(*command)
+    program.write_text(f"#!{sys.executable}\nimport sys\nprint('score: 0.5')\nsys.exit(3)\n")
+    assert "failed: score: 0.5" in refused(*command, "--source", texts)
     program.write_text(f"#!{sys.executable}\nimport sys\nsys.exit('no such checkpoint')\n")
     assert "failed: no such checkpoint" in refused(*command, "--source", texts)
 

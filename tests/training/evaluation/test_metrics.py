@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF, TER
 
+from paperformer.training.evaluation.confidence import bootstrap
 from paperformer.training.evaluation.evaluation_file import fields_of
 from paperformer.training.evaluation.metrics import METRICS, ScoringOptions, output_metrics, score_outputs
 from paperformer.training.evaluation.summed_statistics import SummedStatistics
@@ -42,6 +43,17 @@ def test_scores_and_intervals_are_those_of_sacrebleu_s_command(tmp_path: Path) -
         assert f"|{signature} = {figures}" in said
         assert 10 < ours["score"] < 80
     assert (scores["exact_match"], scores["sentences"]) == (40.0, 5)
+
+
+def test_intervals_are_computed_in_the_precision_of_sacrebleu() -> None:
+    """Of which a thousand sentences show nothing, and large sums do."""
+    metric = SummedStatistics("Sum", lambda hypothesis, references: [float(hypothesis)], lambda sums: sums[0])
+    hypotheses, references = [str(2**24 + number) for number in range(20)], [[""] * 20]
+    theirs = metric.corpus_score(hypotheses, references, n_bootstrap=50)
+    statistics = metric._extract_corpus_statistics(hypotheses, references)
+    ours = bootstrap(metric, statistics, 50)
+    assert ours.half_width == theirs._ci
+    assert ours.mean == pytest.approx(theirs._mean, rel=1e-12)
 
 
 TEXT = st.text(st.sampled_from("ab. ,äß„“’1中 "), max_size=30)

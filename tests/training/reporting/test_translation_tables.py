@@ -119,6 +119,13 @@ def test_text_names_systems_scores_and_verdicts(one: TranslationReport, two: Tra
         assert comparison.verdict in shown
 
 
+def test_beside_another_system_the_sentences_shown_are_those_that_differ() -> None:
+    """And not those that both have wrong."""
+    report = report_translations(["x", "gut"], [["schlecht", "gut"]], baseline=("old", ["x", "y"]), resamples=0)
+    shown = text_of(report)
+    assert shown.index("reference: gut") < shown.index("reference: schlecht")
+
+
 def test_json_is_read_as_an_evaluation(two: TranslationReport) -> None:
     values = json.loads(json.dumps(json_of(two)))
     scores = read_scores({"task": "translation", "split": "", **values})

@@ -1,6 +1,6 @@
 import pytest
 
-from paperformer.training.data.cleaning.leaks import Leaks
+from paperformer.training.data.cleaning.leaks import Leaks, find_seen
 from paperformer.training.data.text.chunks import pair_chunk, text_chunk
 
 EVALUATION = pair_chunk(
@@ -48,6 +48,17 @@ def test_each_row_by_itself(leaks: Leaks) -> None:
     chunk = pair_chunk(["x", "Where is the station", "Thank you"], ["y", "z", "y"])
     assert leaks.find(chunk).tolist() == [False, True, False]
     assert leaks.find(chunk.slice(0, 0)).tolist() == []
+
+
+def test_what_was_seen_is_what_would_be_a_leak() -> None:
+    """Each row of the evaluation set by itself, against training text in two pieces."""
+    training = [
+        pair_chunk(["x", "Thank you.", "How are you doing today"], ["y", "Wie geht's?", "z"]),
+        pair_chunk(["Thanks a lot.", "a", "b"], ["Danke.", "the weather is nice today", "Wo ist er?"]),
+    ]
+    alone = [any(Leaks([EVALUATION.slice(row, 1)]).find(chunk).any() for chunk in training) for row in range(4)]
+    assert find_seen(EVALUATION, training).tolist() == alone == [False, False, True, True]
+    assert find_seen(text_chunk(["CHAPTER ONE"]), [text_chunk(["CHAPTER ONE"])]).tolist() == [False]
 
 
 def test_running_text() -> None:

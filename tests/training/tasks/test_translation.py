@@ -169,6 +169,15 @@ def test_scores_of_validation_and_test(make_task: MakeTask) -> None:
     ]
 
 
+def test_the_recipe_says_how_outputs_are_scored(make_task: MakeTask) -> None:
+    task = make_task(evaluation__bleu_tokenizer="char", evaluation__lowercase=True, evaluation__select_by="bleu")
+    model = task.build_model()
+    scores, _ = evaluated(task, model, "test")
+    assert scores["bleu"]["confidence"]["resamples"] == 1000
+    for signature in (scores["bleu"]["signature"], task.scoring.validate(model)[1].signature):
+        assert "case:lc|eff:no|tok:char" in signature
+
+
 def test_texts_longer_than_the_model_s_positions_are_cut_off(make_task: MakeTask) -> None:
     sizes = {"data__max_length": 30, "model__max_position_embeddings": 30, "model__position_embedding_type": "learned"}
     task = make_task(**sizes)

@@ -173,10 +173,13 @@ def _evaluate_text(model: str, text: str, kind: str, windows: Mapping[str, Any],
 
 def _languages_of(model: str) -> tuple[str, str]:
     """Source and target language by the card in a model's folder; otherwise what a header may call them."""
-    from huggingface_hub import ModelCard
+    import yaml
+    from huggingface_hub import metadata_load
 
-    card = Path(model) / "README.md"
-    languages = ModelCard.load(card).data.language if card.is_file() else None
+    try:
+        languages = (metadata_load(Path(model) / "README.md") or {}).get("language")
+    except (OSError, ValueError, yaml.YAMLError):  # no card, or one that somebody has written into
+        languages = None
     if isinstance(languages, list) and len(languages) == 2:
         return languages[0], languages[1]
     return "source", "target"

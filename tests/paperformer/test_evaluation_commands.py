@@ -178,6 +178,18 @@ def test_the_other_system_is_looked_at_before_anything_is_translated(
     assert "needs a translation model" in refused("evaluate", seq2seq.folder, pairs, "--against", lm.folder)
 
 
+@pytest.mark.parametrize("card", [None, "no front matter", "---\n[: broken\n---\n", "---\nlanguage: en\n---\n"])
+def test_a_card_that_says_no_languages_is_no_error(
+    card: str | None, seq2seq: Any, lines: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Path(shutil.copytree(seq2seq.folder, "copied"))
+    (model / "README.md").unlink()
+    if card is not None:
+        (model / "README.md").write_text(card, "utf-8")
+    pairs = lines("pairs.tsv", "source\ttarget", "a\tb")
+    assert printed(capsys, "evaluate", model, pairs, "--num_beams", "1", "--resamples", "0")["sentences"] == 1
+
+
 def test_text_that_seems_tokenised_is_said_once(
     lines: Callable[..., str], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -18,7 +19,8 @@ from paperformer import (
     PaperformerLMConfig,
     PaperformerSeq2SeqConfig,
 )
-from paperformer.training.engine.r_drop import r_drop_loss, symmetric_divergence
+from paperformer.training.engine import r_drop
+from paperformer.training.engine.r_drop import r_drop_loss
 from paperformer.training.evaluation.perplexity import count_labels
 
 TINY: dict[str, Any] = {
@@ -71,31 +73,58 @@ def num_labels(model: nn.Module, batch: Batch) -> torch.Tensor:
     return torch.tensor(count_labels(model, batch))
 
 
-@given(
-    st.integers(1, 5).flatmap(
-        lambda size: st.lists(st.lists(st.floats(-20, 20), min_size=size, max_size=size), min_size=2, max_size=8)
+def sum_of_losses(logits: torch.Tensor, labels: torch.Tensor, alpha: float, smoothing: float) -> torch.Tensor:
+    """The paper's formula by torch.distributions and torch's own cross-entropy; logits of two passes, (2, N, V)."""
+    losses = torch.stack(
+        [F.cross_entropy(each, labels, label_smoothing=smoothing, reduction="none") for each in logits]
     )
+    first, second = (Categorical(logits=each) for each in logits)
+    divergences = kl_divergence(first, second) + kl_divergence(second, first)
+    return losses.sum() / 2 + alpha / 2 * (divergences * (labels != -100)).sum() / 2
+
+
+@given(
+    st.integers(2, 5).flatmap(
+        lambda size: st.lists(
+            st.tuples(st.lists(st.floats(-20, 20), min_size=2 * size, max_size=2 * size), st.integers(-1, size - 1)),
+            min_size=1,
+            max_size=8,
+        )
+    ),
+    st.floats(0, 10),
+    st.floats(0, 0.5),
+    st.integers(1, 20),
 )
-def test_the_divergence_is_that_of_torch_distributions(rows: list[list[float]]) -> None:
-    rows = rows[: len(rows) // 2 * 2]
-    first, second = torch.tensor(rows, dtype=torch.float64).chunk(2)
-    p, q = Categorical(logits=first), Categorical(logits=second)
-    expected = (kl_divergence(p, q) + kl_divergence(q, p)).sum()
-    torch.testing.assert_close(symmetric_divergence(first, second), expected, rtol=1e-9, atol=1e-9)
+def test_the_loss_is_that_of_torch_distributions_however_it_is_cut(
+    tokens: list[tuple[list[float], int]], alpha: float, smoothing: float, chunk: int
+) -> None:
+    rows = torch.tensor([row for row, _ in tokens], dtype=torch.float64).unflatten(1, (2, -1)).transpose(0, 1)
+    labels = torch.tensor([-100 if label < 0 else label for _, label in tokens])
+    reference = rows.clone().requires_grad_()
+    expected = sum_of_losses(reference, labels, alpha, smoothing)
+    expected.backward()  # type: ignore[no-untyped-call]
+    leaf = rows.flatten(0, 1).requires_grad_()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(r_drop, "CPU_CHUNK_LOGITS", chunk)
+        actual = r_drop._RDropSum.apply(leaf.clone(), labels, alpha, smoothing)
+    actual.backward()
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(leaf.grad.view_as(reference), reference.grad, rtol=1e-9, atol=1e-9)
 
 
-def test_the_divergence_has_the_gradient_of_its_formula() -> None:
+def test_the_loss_of_bfloat16_logits_is_computed_in_float32() -> None:
     torch.manual_seed(0)
-    logits = [torch.randn(3, 5, dtype=torch.float64, requires_grad=True) for _ in range(2)]
-    assert torch.autograd.gradcheck(symmetric_divergence, logits)
-
-
-def test_the_divergence_of_bfloat16_logits_is_computed_in_float32() -> None:
-    torch.manual_seed(0)
-    first, second = torch.randn(2, 50, 20).bfloat16()
-    narrow = symmetric_divergence(first, second)
+    logits, labels = torch.randn(100, 20).bfloat16(), torch.randint(0, 20, (50,))
+    narrow = r_drop._RDropSum.apply(logits.clone(), labels, 5.0, 0.1)
     assert narrow.dtype == torch.float32
-    torch.testing.assert_close(narrow, symmetric_divergence(first.float(), second.float()))
+    torch.testing.assert_close(narrow, sum_of_losses(logits.float().unflatten(0, (2, 50)), labels, 5.0, 0.1))
+
+
+def test_there_is_no_second_derivative_and_that_is_said() -> None:
+    model, batch = make_lm(dropout=0.3)
+    loss = r_drop_loss(model, batch, 5.0, num_labels(model, batch))
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -166,15 +195,16 @@ class ModelOfRows(nn.Module):
     def aligned_labels(self, labels: torch.Tensor) -> torch.Tensor:
         return self.model.aligned_labels(labels)
 
-    def forward(self, num_items_in_batch: torch.Tensor, return_logits: bool, **batch: torch.Tensor) -> Any:
-        rows = len(batch["labels"])
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        return self.model.prepare_decoder_input_ids_from_labels(labels)
+
+    def forward(self, **batch: torch.Tensor) -> Any:
+        rows = len(batch["input_ids"])
         outputs = []
         for row in range(rows):
             torch.manual_seed(int(batch["input_ids"][row].sum()) * 2 + (row >= rows // 2))
-            one = {name: tensor[row, None] for name, tensor in batch.items()}
-            outputs.append(self.model(**one, num_items_in_batch=num_items_in_batch, return_logits=return_logits))
+            outputs.append(self.model(**{name: tensor[row, None] for name, tensor in batch.items()}))
         whole = outputs[0]
-        whole.loss = sum(output.loss for output in outputs)
         whole.logits = torch.cat([output.logits for output in outputs])
         return whole
 

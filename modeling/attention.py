@@ -99,6 +99,7 @@ class MultiHeadAttention(nn.Module):
         Args:
             hidden_states: where queries come from, (B, T, E).
             encoder_hidden_states: where keys and values come from in cross-attention, (B, S, E); None: self-attention.
+                With fewer rows, each is for several in turn of the queries: a sentence for its beams.
             attention_mask: as made by `transformers.masking_utils` for the chosen implementation; None: none needed.
             rotation: cosines and sines of RoPE, each (B, T, D), for self-attention.
             past_key_values: keys and values of earlier positions, extended in place.
@@ -110,6 +111,7 @@ class MultiHeadAttention(nn.Module):
         query = self.q_norm(self._split_heads(self.q_proj(hidden_states)))  # (B, H, T, D)
         if encoder_hidden_states is not None:
             key, value = self._encoder_key_value(encoder_hidden_states, past_key_values)
+            query = _share_rows(query, len(key))
         else:
             key = self.k_norm(self._split_heads(self.k_proj(hidden_states)))  # (B, G, T, D)
             value = self._split_heads(self.v_proj(hidden_states))  # (B, G, T, D)
@@ -132,6 +134,9 @@ class MultiHeadAttention(nn.Module):
             sliding_window=self.sliding_window,
             **kwargs,
         )
+        if len(output) != len(hidden_states):
+            output = output.reshape(*hidden_states.shape[:2], *output.shape[2:])
+            weights = None if weights is None else _own_rows(weights, len(hidden_states))
         return self.o_proj(output.flatten(-2)), weights  # (B, T, H, D) -> (B, T, E)
 
     def _split_heads(self, states: torch.Tensor) -> torch.Tensor:
@@ -150,3 +155,13 @@ class MultiHeadAttention(nn.Module):
             key, value = past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
             past_key_values.is_updated[self.layer_idx] = True
         return key, value
+
+
+def _share_rows(query: torch.Tensor, rows: int) -> torch.Tensor:
+    """Puts the queries of several rows into one, behind each other: (R k, H, T, D) -> (R, H, k T, D)."""
+    return query if len(query) == rows else query.unflatten(0, (rows, -1)).transpose(1, 2).flatten(2, 3)
+
+
+def _own_rows(weights: torch.Tensor, rows: int) -> torch.Tensor:
+    """Undoes that for what has come of them: (R, H, k T, S) -> (R k, H, T, S)."""
+    return weights.unflatten(2, (rows // len(weights), -1)).transpose(1, 2).flatten(0, 1)

@@ -15,6 +15,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_lm import PaperformerLMConfig
+from .decoding.beam_search import BeamSearchMixin
 from .loss import logits_and_loss
 from .masks import causal_mask
 from .pretrained import PaperformerPreTrainedModel
@@ -75,7 +76,7 @@ class PaperformerLMModel(TransformerStack):
         )
 
 
-class PaperformerForCausalLM(PaperformerPreTrainedModel, GenerationMixin):
+class PaperformerForCausalLM(BeamSearchMixin, PaperformerPreTrainedModel, GenerationMixin):
     """`PaperformerLMModel` with the projection onto the vocabulary, tied to the embedding by default."""
 
     config: PaperformerLMConfig

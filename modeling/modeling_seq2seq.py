@@ -23,6 +23,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from ..configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from .attention import MultiHeadAttention
 from .blocks import TransformerBlock
+from .decoding.beam_search import BeamSearchMixin
 from .loss import logits_and_loss
 from .masks import bidirectional_mask, causal_mask, cross_attention_mask
 from .pretrained import PaperformerPreTrainedModel
@@ -139,8 +140,9 @@ class PaperformerSeq2SeqDecoder(TransformerStack, PaperformerSeq2SeqPreTrainedMo
             input_ids: target ids so far, (B, T). Give either these or `inputs_embeds`, (B, T, E), before scaling.
             attention_mask: (B, past + T), 1 for real tokens; None if nothing before a real token is padding.
             position_ids: (B, T); by default counted from the mask.
-            encoder_hidden_states: the encoder's output, (B, S, E).
-            encoder_attention_mask: (B, S), 1 for real source tokens and 0 for padding.
+            encoder_hidden_states: the encoder's output, (B, S, E). With B / k rows, each is for k target rows in turn,
+                as beam search has it.
+            encoder_attention_mask: of as many rows and S, 1 for real source tokens and 0 for padding.
             past_key_values: an `EncoderDecoderCache`, extended in place; keys and values of the source are computed
                 once.
             use_cache: return `past_key_values`.
@@ -165,7 +167,10 @@ class PaperformerSeq2SeqDecoder(TransformerStack, PaperformerSeq2SeqPreTrainedMo
             padding_mask=attention_mask,
             attention_mask=causal_mask(self.config, embeddings, attention_mask, own_cache),
             encoder_attention_mask=cross_attention_mask(
-                self.config, embeddings, encoder_hidden_states, encoder_attention_mask
+                self.config,
+                embeddings.reshape(len(encoder_hidden_states), -1, embeddings.shape[-1]),
+                encoder_hidden_states,
+                encoder_attention_mask,
             ),
             past_key_values=past_key_values,
             **kwargs,
@@ -266,7 +271,7 @@ class PaperformerSeq2SeqModel(PaperformerSeq2SeqPreTrainedModel):
         )
 
 
-class PaperformerForConditionalGeneration(PaperformerSeq2SeqPreTrainedModel, GenerationMixin):
+class PaperformerForConditionalGeneration(BeamSearchMixin, PaperformerSeq2SeqPreTrainedModel, GenerationMixin):
     """`PaperformerSeq2SeqModel` with the projection onto the vocabulary: translation and other text-to-text tasks."""
 
     _tp_plan = {"lm_head": "colwise_gather_output"}

@@ -17,6 +17,7 @@ LINES_OF_A_FUNCTION = 80
 
 ORDER = [
     {"configuration", "model_cards"},
+    {"modeling.decoding"},
     {"modeling", "tokenization.corpus", "tokenization.reserved_tokens"},
     {"tokenization.training_options"},
     {"tokenization.algorithms"},

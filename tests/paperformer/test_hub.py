@@ -29,6 +29,7 @@ from .conftest import Saved
 
 COMMON_MODULES = {
     "attention.py",
+    "beam_search.py",
     "blocks.py",
     "configuration_transformer.py",
     "dropout.py",
@@ -126,7 +127,8 @@ class TestRemoteCode:
             (
                 "from ..configuration.configuration_lm import PaperformerLMConfig",
                 "from .configuration_lm import PaperformerLMConfig",
-            )
+            ),
+            ("from .decoding.beam_search import BeamSearchMixin", "from .beam_search import BeamSearchMixin"),
         ]
 
     def test_writing_it_again_changes_nothing(self, seq2seq: Saved, tmp_path: Path) -> None:

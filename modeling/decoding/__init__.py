@@ -1,0 +1,1 @@
+"""Decoding: what `generate()` does with a model's predictions, where transformers' own loops cost time."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..commands.loading import load, load_target_tokenizer
 from ..training.console.input_error import InputError
 from ..training.console.progress import ProgressBar
+from ..translation.streaming import Notes, translate_texts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -23,16 +24,21 @@ _load_model: "Callable[[], tuple[PreTrainedModel, PreTrainedTokenizerBase]]"
 
 
 def translate_in_processes(
-    model: str, texts: Sequence[str], processes: int, *, trust_remote_code: bool = False, **decoding: Any
+    model: str,
+    texts: Sequence[str],
+    note: Notes,
+    processes: int,
+    *,
+    trust_remote_code: bool = False,
+    **decoding: Any,
 ) -> list[str]:
-    """Translations of texts with characters, in their order.
+    """Translations of texts, in their order.
 
     Args:
         model: a folder, or a name on the Hub.
-        texts: raw.
+        texts, note, decoding: as `translation.streaming.translate_texts` takes them.
         processes: how many.
         trust_remote_code: whether Python code that lies in the model's folder may run.
-        decoding: as `training.evaluation.decoding.translate` takes it.
 
     Raises:
         InputError: if the model cannot be loaded, or the system ends a process.
@@ -51,8 +57,11 @@ def translate_in_processes(
         ):
             futures = [pool.submit(_translate, [texts[index] for index in share], decoding) for share in shares]
             for share, future in zip(shares, futures, strict=True):
-                for index, translation in zip(share, future.result(), strict=True):
+                outputs, notes = future.result()
+                for index, translation in zip(share, outputs, strict=True):
                     translations[index] = translation
+                for place, what in notes:
+                    note(share[place], what)
                 bar.update(len(share))
     except BrokenProcessPool as error:
         raise InputError(
@@ -78,21 +87,11 @@ def _begin(model: str, processes: int, number: Any, trust_remote_code: bool) -> 
     _load_model = cache(partial(load, model, "translation", trust_remote_code=trust_remote_code))
 
 
-def _translate(texts: Sequence[str], decoding: dict[str, Any]) -> list[str]:
-    return translate_with(*_load_model(), texts, **decoding)
-
-
-def translate_with(
-    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str], **decoding: Any
-) -> list[str]:
-    """Translations by a model that has been loaded, of texts with characters, each as long as the model takes."""
-    from ..training.evaluation.decoding import longest_sequence, translate
-
-    return translate(
-        model,
-        tokenizer,
-        texts,
-        target_tokenizer=load_target_tokenizer(model),
-        max_length=min(tokenizer.model_max_length, longest_sequence(model)),
-        **decoding,
+def _translate(texts: Sequence[str], decoding: dict[str, Any]) -> tuple[list[str], list[tuple[int, str]]]:
+    model, tokenizer = _load_model()
+    notes: list[tuple[int, str]] = []
+    target_tokenizer = load_target_tokenizer(model)
+    outputs = translate_texts(
+        model, tokenizer, texts, lambda *note: notes.append(note), target_tokenizer=target_tokenizer, **decoding
     )
+    return outputs, notes

@@ -1,5 +1,6 @@
 """A finished model on text: translate, score translations, continue a text."""
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from ..training.evaluation.significance import TestName
     from ..training.evaluation.translation_report import TranslationReport
     from .runs import Run
+
+logger = logging.getLogger(__name__)
 
 Model = Union[str, os.PathLike[str], "Run", "PreTrainedModel"]
 """A model's folder or a run's, a name on the Hub, a run, or a model that has been loaded."""
@@ -35,7 +38,7 @@ def translate(
 
     Args:
         model: a translation model, ours or any encoder-decoder of transformers.
-        texts: raw; what is longer than the model takes is cut off.
+        texts: raw; what is longer than the model takes is translated in pieces, and a warning says so.
         num_beams: beam size; 1 is greedy and fastest.
         length_penalty: exponent of the length by which a beam's log-probability is divided.
         prefix: put before every text: a language tag, or what T5 is told to do.
@@ -48,26 +51,29 @@ def translate(
         InputError: for a beam size or a number of processes below 1, texts that are no list, or a model that cannot be
             loaded or is for another task.
     """
-    from .parallel_translation import translate_in_processes, translate_with
+    from ..commands.loading import load_target_tokenizer
+    from ..translation.streaming import translate_texts
+    from .parallel_translation import translate_in_processes
 
     check_beams(num_beams)
     _check_list("texts", texts)
     if processes < 1:
         raise InputError(f"processes is {processes}; it must be at least 1")
-    filled = [index for index, text in enumerate(texts) if text.strip()]
-    decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty}
-    inputs = [prefix + texts[index] for index in filled]
-    if processes > 1 and len(inputs) > 1:
+    decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
+
+    def note(index: int, what: str) -> None:
+        logger.warning("text %d: %s", index + 1, what)
+
+    if processes > 1 and len(texts) > 1:
         if not isinstance(model, str | os.PathLike):
             raise InputError(f"processes is {processes}; the model must then be a folder or a name on the Hub")
         place = place_of(model)
         check_task(load_config(place, trust_remote_code=trust_remote_code), "translation", place)
-        outputs = translate_in_processes(place, inputs, processes, trust_remote_code=trust_remote_code, **decoding)
-    else:
-        loaded, own_tokenizer = load_given(model, "translation", tokenizer, trust_remote_code)
-        outputs = translate_with(loaded, own_tokenizer, inputs, **decoding)
-    translated = dict(zip(filled, outputs, strict=True))
-    return [translated.get(index, "") for index in range(len(texts))]
+        return translate_in_processes(place, texts, note, processes, trust_remote_code=trust_remote_code, **decoding)
+    loaded, own_tokenizer = load_given(model, "translation", tokenizer, trust_remote_code)
+    return translate_texts(
+        loaded, own_tokenizer, texts, note, target_tokenizer=load_target_tokenizer(loaded), **decoding
+    )
 
 
 def evaluate(

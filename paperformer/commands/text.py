@@ -1,35 +1,88 @@
 """Commands that use a finished model on text: translate, continue a text."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..api import texts
+from ..training.console.input_error import InputError
+
+if TYPE_CHECKING:
+    from ..translation.line_output import OutputFile, StandardOutput
+    from ..translation.line_source import ReadAhead
+
+NOTES_SHOWN = 10
 
 
 def translate(
     model: str,
     input: str = "-",  # noqa: A002
+    output: str = "-",
     num_beams: int = 5,
     length_penalty: float = 1.0,
+    prefix: str = "",
+    overwrite: bool = False,
     trust_remote_code: bool = False,
 ) -> None:
-    """Translate text line by line, to standard output.
+    """Translate text line by line: a line out for each line in, in order, whatever comes in.
+
+    Files and pipes may be of any size: lines are written as soon as they and those before them are translated. A line
+    that is longer than the model takes is translated in pieces; that, and what had to be left out of a line (bytes that
+    are not UTF-8, control characters), is told on standard error.
 
     Args:
         model: A translation model's folder, or its name on the Hub.
-        input: File to translate, one sentence a line; - reads standard input.
+        input: File to translate, one sentence a line, perhaps compressed; - reads standard input.
+        output: File for the translations; - writes standard output. It is FILE.part until it is complete; the same
+            command goes on where it was interrupted.
         num_beams: Beam size; 1 is greedy and fastest.
         length_penalty: Exponent of the length by which a beam's score is divided.
+        prefix: Put before every line: a language tag, or what T5 is told to do.
+        overwrite: Replace OUTPUT, and what an interrupted command has left of it.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
-    from ..training.data.text.lines import blocks, decode_lines, read_lines
+    from ..training.console.progress import ProgressBar, is_first_process, say
+    from ..training.data.text.lines import count_lines
+    from ..translation.line_source import ReadAhead, clean_lines
+    from ..translation.streaming import translate_stream, translate_texts
+    from .loading import load_target_tokenizer
 
     texts.check_beams(num_beams)
-    is_piped = input == "-"
-    read = decode_lines(blocks(sys.stdin.buffer), "standard input") if is_piped else read_lines(Path(input))
-    lines = [line for line in read if line is not None]  # it would be a line left out; here such a line is an error
-    for line in texts.translate(model, lines, num_beams, length_penalty, trust_remote_code=trust_remote_code):
-        print(line)
+    total = None if input == "-" else count_lines(Path(input))
+    loaded, tokenizer = texts.load_given(model, "translation", None, trust_remote_code)
+    target_tokenizer = load_target_tokenizer(loaded)
+    decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
+    translate_window = partial(
+        translate_texts, loaded, tokenizer, target_tokenizer=target_tokenizer, show_progress=False, **decoding
+    )
+    noted = 0
+
+    def note(number: int, what: str) -> None:
+        nonlocal noted
+        noted += 1
+        if noted <= NOTES_SHOWN:
+            say(f"line {number:,}: {what}")
+
+    with _open(input) as file, _write_to(output, {"model": model, "input": input, **decoding}, overwrite) as written:
+        lines = ReadAhead(clean_lines(getattr(file, "read1", file.read)))
+        _skip(lines, written.done, output)
+        is_shown = output != "-" or not sys.stdout.isatty()  # or else the lines themselves show how far it is
+        bar = ProgressBar(
+            total=total,
+            initial=written.done,
+            desc="translate",
+            unit=" lines",
+            disable=not (is_shown and is_first_process()),
+        )
+        with bar, closing(lines):
+            for translations in translate_stream(translate_window, lines, note):
+                written.write(translations)
+                bar.update(len(translations))
+    if noted > NOTES_SHOWN:
+        say(f"{noted:,} such notes in all")
 
 
 def generate(
@@ -53,3 +106,38 @@ def generate(
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     print(texts.generate(model, prompt, max_new_tokens, temperature, top_p, seed, trust_remote_code=trust_remote_code))
+
+
+@contextmanager
+def _open(name: str) -> Iterator[BinaryIO]:
+    from ..training.data.text.files import open_binary
+
+    if name == "-":
+        yield sys.stdin.buffer
+    else:
+        with open_binary(Path(name)) as file:
+            yield file
+
+
+def _write_to(name: str, request: dict[str, Any], overwrite: bool) -> "OutputFile | StandardOutput":
+    from ..translation.line_output import OutputFile, StandardOutput
+
+    if name == "-":
+        return StandardOutput()
+    files = {what: _stamp(Path(request[what])) for what in ("model", "input")}
+    return OutputFile(Path(name), request | {"files": files}, overwrite=overwrite)
+
+
+def _stamp(path: Path) -> list[list[Any]]:
+    """Name, size and time of a file, or of the weights in a folder; nothing of what lies elsewhere."""
+    files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
+    return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+
+
+def _skip(lines: "ReadAhead", count: int, output: str) -> None:
+    """Passes over lines that an earlier command has translated."""
+    while count > 0:
+        passed = len(lines.take(count))
+        if not passed:
+            raise InputError(f"{output}.part has more lines than there are to translate; --overwrite true begins anew")
+        count -= passed

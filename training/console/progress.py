@@ -49,9 +49,9 @@ class ProgressBar(tqdm):  # type: ignore[type-arg]  # it is generic in its type 
             "file": sys.stderr if self.in_terminal else io.StringIO(),
         }
         if not self.in_terminal:
-            defaults["bar_format"] = (
-                "{desc}: {n_fmt}/{total_fmt} ({percentage:.0f}%), {remaining} left, {rate_fmt}{postfix}"
-            )
+            is_endless = options.get("total") is None and not hasattr(iterable, "__len__")
+            how_far = "{n_fmt}" if is_endless else "{n_fmt}/{total_fmt} ({percentage:.0f}%), {remaining} left"
+            defaults["bar_format"] = f"{{desc}}: {how_far}, {{rate_fmt}}{{postfix}}"
         super().__init__(iterable, **defaults | options)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:

@@ -7,8 +7,11 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..console.progress import ProgressBar
+from ..console.progress import ProgressBar, is_first_process
 from ..data.batches.token_budget import pad, token_budget_batches
+
+LENGTH_STEP = 8
+"""Tokens: sources between two multiples of it have translations of the same greatest length."""
 
 
 def generate(model: PreTrainedModel, **arguments: Any) -> torch.Tensor:
@@ -33,8 +36,12 @@ def translate(
     length_penalty: float = 1.0,
     max_length: int = 128,
     tokens_per_batch: int = 4096,
+    show_progress: bool = True,
 ) -> list[str]:
     """Translates texts by beam search (greedily with one beam), in the order given.
+
+    How long a translation may be depends on its source alone, and so does the translation, but for rounding: texts are
+    put into one batch only where they may become as long.
 
     Args:
         tokenizer: of the sources, and of the translations where there is no other.
@@ -42,8 +49,10 @@ def translate(
         target_tokenizer: of the translations, for a model with two vocabularies.
         num_beams: beam size.
         length_penalty: a hypothesis' log-probability is divided by its length to this power.
-        max_length: longest source; a target may be up to twice as long as its batch's longest source, plus 20 tokens.
+        max_length: longest source; a target may be twice as long as its source, rounded up to a multiple of
+            `LENGTH_STEP`, plus 20 tokens.
         tokens_per_batch: budget of a batch, counting every beam.
+        show_progress: whether work of more than a second shows how far it is.
     """
     model.eval()
     if not sources:
@@ -51,23 +60,28 @@ def translate(
     decoding_tokenizer = tokenizer if target_tokenizer is None else target_tokenizer
     ids = tokenizer(list(sources), truncation=True, max_length=max_length).input_ids
     lengths = np.array([len(sequence) for sequence in ids])
-    batches = token_budget_batches(lengths, max(1, tokens_per_batch // num_beams), np.random.default_rng(0))
-    batches.sort(key=lambda batch: -lengths[batch].max())  # a batch too large for memory fails first
+    steps = -(-lengths // LENGTH_STEP)  # rounded up
     translations = [""] * len(ids)
-    with ProgressBar(total=len(ids), desc=f"translate, beam {num_beams}", unit=" sent") as bar:
-        for batch in batches:
-            input_ids = pad([ids[i] for i in batch], tokenizer.pad_token_id).to(model.device)
-            outputs = generate(
-                model,
-                input_ids=input_ids,
-                attention_mask=(input_ids != tokenizer.pad_token_id).long(),
-                num_beams=num_beams,
-                length_penalty=length_penalty,
-                do_sample=False,
-                max_new_tokens=min(2 * input_ids.shape[1] + 20, longest_sequence(model) - 1),
-            )
-            texts = decoding_tokenizer.batch_decode(outputs, skip_special_tokens=True)
-            for i, text in zip(batch, texts, strict=True):
-                translations[i] = text
-            bar.update(len(batch))
+    is_shown = show_progress and is_first_process()
+    with ProgressBar(total=len(ids), desc=f"translate, beam {num_beams}", unit=" sent", disable=not is_shown) as bar:
+        for step in sorted(set(steps.tolist()), reverse=True):  # a batch too large for memory fails first
+            alike = np.flatnonzero(steps == step)
+            for batch in token_budget_batches(
+                lengths[alike], max(1, tokens_per_batch // num_beams), np.random.default_rng(0)
+            ):
+                rows = alike[batch]
+                input_ids = pad([ids[i] for i in rows], tokenizer.pad_token_id).to(model.device)
+                outputs = generate(
+                    model,
+                    input_ids=input_ids,
+                    attention_mask=(input_ids != tokenizer.pad_token_id).long(),
+                    num_beams=num_beams,
+                    length_penalty=length_penalty,
+                    do_sample=False,
+                    max_new_tokens=min(2 * step * LENGTH_STEP + 20, longest_sequence(model) - 1),
+                )
+                texts = decoding_tokenizer.batch_decode(outputs, skip_special_tokens=True)
+                for i, text in zip(rows, texts, strict=True):
+                    translations[i] = text
+                bar.update(len(rows))
     return translations

@@ -1,0 +1,141 @@
+"""Lines to translate, from a file or a pipe of any size: one for one, whatever the bytes are."""
+
+import re
+from codecs import BOM_UTF8
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from threading import Condition, Thread
+
+LONGEST_LINE = 1 << 24
+"""Bytes: 16 MB. What a line has beyond them is left out."""
+
+READ_AHEAD = 1 << 23
+"""Characters that are read before they are wanted."""
+
+LINE_COST = 100
+"""Characters that a line counts for besides its own, so that empty ones do not fill the memory either."""
+
+BLOCK_BYTES = 1 << 16
+
+# Of the control characters a line has none but the tabulator, and what other programs take for ends of lines.
+UNWANTED = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that can be translated."""
+
+    number: int
+    """From 1."""
+
+    text: str
+
+    faults: tuple[str, ...] = ()
+    """What had to be left out."""
+
+
+def clean_lines(read: Callable[[int], bytes]) -> Iterator[Line]:
+    """The lines of some bytes, each as soon as it is there.
+
+    What cannot be text is left out, and said in the line's faults: bytes that are not UTF-8, control characters, and
+    what is beyond `LONGEST_LINE`. A byte order mark at the beginning and carriage returns at the ends are no faults.
+
+    Args:
+        read: gives up to so many bytes as soon as there are any; none at the end.
+    """
+    number, line = 1, b""
+    while block := read(BLOCK_BYTES):
+        first, *others = block.split(b"\n")
+        line += first[: LONGEST_LINE + 1 - len(line)]  # one byte too many tells that there were more
+        for other in others:
+            yield _clean(line, number)
+            number, line = number + 1, other[: LONGEST_LINE + 1]
+    if line and (number, line) != (1, BOM_UTF8):
+        yield _clean(line, number)
+
+
+def _clean(line: bytes, number: int) -> Line:
+    faults = []
+    if number == 1:
+        line = line.removeprefix(BOM_UTF8)
+    if len(line) > LONGEST_LINE:
+        line = line[:LONGEST_LINE]
+        while line and line[-1] & 0xC0 == 0x80:  # the middle of a character
+            line = line[:-1]
+        line = line[:-1]
+        faults.append(f"it has more than {LONGEST_LINE:,} bytes, and the rest was left out")
+    line = line.removesuffix(b"\r")
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        text = line.decode("utf-8", "ignore")
+        byte = f"0x{line[error.start]:02x} at byte {error.start + 1}"
+        faults.append(f"what is not UTF-8 was left out, {byte} and {_others(len(line) - len(text.encode()) - 1)}")
+    if found := UNWANTED.search(text):
+        faults.append(f"control characters were taken for blanks, the first is U+{ord(found[0][0]):04X}")
+        text = UNWANTED.sub(" ", text)
+    return Line(number, text, tuple(faults))
+
+
+def _others(count: int) -> str:
+    return f"{count} more" if count else "no other"
+
+
+def _cost(line: Line) -> int:
+    return len(line.text) + LINE_COST
+
+
+class ReadAhead:
+    """Reads lines in a thread of its own, so that those which are there can be taken together, without waiting.
+
+    Args:
+        lines: what to read; an exception that it raises comes where the next line would.
+    """
+
+    def __init__(self, lines: Iterator[Line]):
+        self._lines = lines
+        self._ready: deque[Line] = deque()
+        self._characters = 0  # of what is ready
+        self._is_done = self._is_closed = False
+        self._failure: BaseException | None = None
+        self._changed = Condition()
+        Thread(target=self._read, name="lines to translate", daemon=True).start()
+
+    def take(self, count: int) -> list[Line]:
+        """Up to so many lines: those that are there, or the first that comes; none at the end.
+
+        Raises:
+            Exception: what reading raised, after all lines before it.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._is_done)
+            taken = [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
+            self._characters -= sum(map(_cost, taken))
+            self._changed.notify_all()
+            if not taken and self._failure is not None:
+                raise self._failure
+            return taken
+
+    def close(self) -> None:
+        """Reads no further."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _read(self) -> None:
+        try:
+            for line in self._lines:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._characters < READ_AHEAD or self._is_closed)
+                    if self._is_closed:
+                        return
+                    self._ready.append(line)
+                    self._characters += _cost(line)
+                    self._changed.notify_all()
+        except BaseException as failure:  # noqa: BLE001 - raised in `take`
+            self._failure = failure
+        finally:
+            with self._changed:
+                self._is_done = True
+                self._changed.notify_all()

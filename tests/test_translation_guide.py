@@ -27,8 +27,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_commands_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL)
-    by_file, by_pipe = block.splitlines()
+    lines, catalogue = re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL)
+    by_file, by_pipe = lines.splitlines()
     main(by_file.split()[1:])
     written = (folder / "news.is").read_text("utf-8")
     assert written.count("\n") == 2
@@ -38,6 +38,9 @@ def test_the_commands_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
         patch.setattr("sys.stdin", file)
         main(words[4:-2])
     assert capsys.readouterr().out == written
+    (folder / "app.po").write_text('msgid ""\nmsgstr ""\n\nmsgid "The dog runs."\nmsgstr ""\n', "utf-8")
+    main(catalogue.split()[1:])
+    assert (folder / "app.is.po").stat().st_size > (folder / "app.po").stat().st_size
 
 
 def test_the_python_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 """Commands that use a finished model on text: translate, continue a text."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,10 +24,13 @@ def translate(
     num_beams: int = 5,
     length_penalty: float = 1.0,
     prefix: str = "",
+    fuzzy_below: float = 0.5,
     overwrite: bool = False,
     trust_remote_code: bool = False,
 ) -> None:
     """Translate text line by line: a line out for each line in, in order, whatever comes in.
+
+    A message catalogue (.po, .pot) is translated as such: the same file, with what was untranslated filled in.
 
     Files and pipes may be of any size: lines are written as soon as they and those before them are translated. A line
     that is longer than the model takes is translated in pieces; that, and what had to be left out of a line (bytes that
@@ -41,16 +44,23 @@ def translate(
         num_beams: Beam size; 1 is greedy and fastest.
         length_penalty: Exponent of the length by which a beam's score is divided.
         prefix: Put before every line: a language tag, or what T5 is told to do.
+        fuzzy_below: A catalogue's message is marked as fuzzy where the mean probability of its tokens is less than
+            that, from 0 to 1; and in any case where placeholders, tags or numbers are others.
         overwrite: Replace OUTPUT, and what an interrupted command has left of it.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     from ..training.console.progress import ProgressBar, is_first_process, say
+    from ..training.data.text.files import without_compression
     from ..training.data.text.lines import count_lines
     from ..translation.line_source import ReadAhead, clean_lines
     from ..translation.streaming import translate_stream, translate_texts
     from .loading import load_target_tokenizer
 
     texts.check_beams(num_beams)
+    if without_compression(Path(input)).suffix in (".po", ".pot"):
+        options = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
+        _translate_catalogue(model, Path(input), output, fuzzy_below, overwrite, trust_remote_code, options)
+        return
     total = None if input == "-" else count_lines(Path(input))
     loaded, tokenizer = texts.load_given(model, "translation", None, trust_remote_code)
     target_tokenizer = load_target_tokenizer(loaded)
@@ -106,6 +116,53 @@ def generate(
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     print(texts.generate(model, prompt, max_new_tokens, temperature, top_p, seed, trust_remote_code=trust_remote_code))
+
+
+def _translate_catalogue(
+    model: str,
+    path: Path,
+    output: str,
+    fuzzy_below: float,
+    overwrite: bool,
+    trust_remote_code: bool,
+    options: dict[str, Any],
+) -> None:
+    from ..training.atomic_files import replace_file
+    from ..training.console.progress import say
+    from ..translation.catalogues import translate_catalogue
+    from ..translation.likelihood import confidences
+    from ..translation.streaming import translate_texts
+    from .loading import load_target_tokenizer
+
+    if not 0 <= fuzzy_below <= 1:
+        raise InputError(f"fuzzy_below is {fuzzy_below}; it must be a probability from 0 to 1")
+    if output != "-" and Path(output).exists() and not overwrite:
+        raise InputError(f"{output} is there already; give another --output, or --overwrite true")
+    loaded, tokenizer = texts.load_given(model, "translation", None, trust_remote_code)
+    target_tokenizer = load_target_tokenizer(loaded)
+
+    def translated(sources: Sequence[str]) -> list[str]:
+        def note(index: int, what: str) -> None:
+            say(f"{sources[index][:40]!r}...: {what}")
+
+        return translate_texts(loaded, tokenizer, sources, note, target_tokenizer=target_tokenizer, **options)
+
+    def sure(sources: Sequence[str], translations: Sequence[str]) -> list[float]:
+        prefixed = [options["prefix"] + source for source in sources]
+        return confidences(loaded, tokenizer, target_tokenizer, prefixed, translations)
+
+    result = translate_catalogue(path, translated, sure, fuzzy_below)
+    if output == "-":
+        sys.stdout.flush()
+        sys.stdout.buffer.write(result.content)  # in the encoding that its header names
+    else:
+        replace_file(Path(output), result.content)
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(result.fuzzy.items()))
+    say(
+        f"{result.filled:,} messages translated, {sum(result.fuzzy.values()):,} of them marked as fuzzy"
+        + (f" ({reasons})" if reasons else "")
+        + f"; {result.kept:,} left as they were"
+    )
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from ..training.data.readers.parallel_files import ParallelFiles
 from ..training.data.text.bad_lines import BadLines
 from ..training.evaluation.decoding import generate
 from ..training.reporting.markdown import markdown_table
+from ..translation.likelihood import log_probabilities, until_end
 from .card import Card, write_card
-from .likelihood import log_probabilities, until_end
 
 EPSILON = 1e-4  # log-probabilities of one text, computed in two batches, differ by less
 

@@ -14,8 +14,8 @@ from ..commands.loading import load, model_name
 from ..training.console.input_error import InputError
 from ..training.evaluation.decoding import generate
 from ..training.reporting.markdown import fenced, markdown_table
+from ..translation.likelihood import log_probabilities, until_end
 from .card import Card, write_card
-from .likelihood import log_probabilities, until_end
 
 ORDERS = (1, 2, 3)
 

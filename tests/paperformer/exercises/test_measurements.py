@@ -11,8 +11,8 @@ import torch
 from paperformer.exercises import cache as cache_exercise
 from paperformer.exercises.beams import search, spread
 from paperformer.exercises.cache import first_difference, read_lengths
-from paperformer.exercises.likelihood import log_probabilities, until_end
 from paperformer.exercises.temperature import continue_text, distinct
+from paperformer.translation.likelihood import log_probabilities, until_end
 
 from ..conftest import Saved
 from .conftest import do

@@ -81,8 +81,8 @@ class GettextCatalogues(FileReader):
             if without_compression(path).suffix == ".mo":
                 catalogue = _parse_mo(content, path)
             else:
-                catalogue = _parse_po(content, path)
-            first_is_singular = _first_is_singular(catalogue.metadata.get("Plural-Forms", ""))
+                catalogue = parse_po(content, path)
+            first_is_singular = first_is_singular_of(catalogue.metadata.get("Plural-Forms", ""))
             for number, entry in enumerate(catalogue, start=1):
                 if entry.obsolete or "fuzzy" in entry.flags or not entry.msgid:
                     continue
@@ -103,7 +103,7 @@ class GettextCatalogues(FileReader):
         others: set[str] = set()
         is_empty = True
         for path in self._paths():
-            content = _read(path)
+            content = read_catalogue(path)
             if self.target_language is not None:
                 language = _language(content, path)
                 if not _is_language(language, self.target_language):
@@ -135,7 +135,12 @@ GETTEXT = FileFormat(
 )
 
 
-def _read(path: Path) -> bytes:
+def read_catalogue(path: Path) -> bytes:
+    """The bytes of a catalogue, which may be compressed.
+
+    Raises:
+        InputError: if it cannot be read, or is larger than `LARGEST_CATALOGUE`.
+    """
     content = bytearray()
     with open_binary(path) as file:
         for block in blocks(file):
@@ -177,8 +182,13 @@ def _codes(locale: str) -> list[str]:
     return re.split("[-_@.]", locale.lower())
 
 
-def _parse_po(content: bytes, path: Path) -> polib.POFile:
-    text = _decode(content, path)
+def parse_po(content: bytes, path: Path) -> polib.POFile:
+    """A catalogue with its messages.
+
+    Raises:
+        InputError: if it is damaged or cut off; the message names the line.
+    """
+    text = decode_catalogue(content, path)
     if match := _BROKEN_STRING.search(text):
         line = text.count("\n", 0, match.start()) + 1
         raise InputError(f'{path}, line {line}: a broken string; it must be KEYWORD "TEXT", or "TEXT" to go on')
@@ -196,14 +206,19 @@ def _parse_po(content: bytes, path: Path) -> polib.POFile:
             raise InputError(f"{path} is not a message catalogue: {reason}") from error
 
 
-def _encoding(content: bytes) -> str:
+def encoding_of(content: bytes) -> str:
     """The encoding that a catalogue's header names; UTF-8 if it is not one of Python's own."""
     encoding = polib.detect_encoding(b"\0" + content)  # which is not the name of a file, whatever the content
     return encoding if encodings.search_function(encoding.lower()) else polib.default_encoding
 
 
-def _decode(content: bytes, path: Path) -> str:
-    encoding = _encoding(content)
+def decode_catalogue(content: bytes, path: Path) -> str:
+    """The text of a `.po` file, by the encoding that its header names.
+
+    Raises:
+        InputError: if that is not its encoding.
+    """
+    encoding = encoding_of(content)
     try:
         text = content.decode(encoding)
         text.encode()  # some of Python's codecs give lone surrogates
@@ -216,7 +231,7 @@ def _decode(content: bytes, path: Path) -> str:
 def _parse_mo(content: bytes, path: Path) -> polib.MOFile:
     _mo_tables(content, path)
     try:
-        return polib.mofile(content, encoding=_encoding(content))
+        return polib.mofile(content, encoding=encoding_of(content))
     except (OSError, UnicodeError, LookupError) as error:
         raise InputError(f"{path} is not a message catalogue: {error}") from error
 
@@ -244,7 +259,7 @@ def _mo_tables(content: bytes, path: Path) -> tuple[np.ndarray, np.ndarray]:
     return tables[0], tables[1]
 
 
-def _first_is_singular(plural_forms: str) -> bool:
+def first_is_singular_of(plural_forms: str) -> bool:
     """Whether one thing takes the first form, as a header such as `nplurals=2; plural=(n != 1);` says.
 
     In Arabic the form of no things comes first. Without a header that can be read it is true, as for most languages.
@@ -276,7 +291,7 @@ def _fault(message: str, translation: str) -> tuple[str, str] | None:
         (message + translation).encode()
     except UnicodeEncodeError:
         return "lone surrogate", "the message or its translation has half of a surrogate pair; it is wrongly encoded"
-    here, there = _placeholders(message), _placeholders(translation)
+    here, there = placeholders(message), placeholders(translation)
     if here == there:
         return None
     only_here, only_there = (", ".join(sorted(names)) or "none" for names in (here - there, there - here))
@@ -284,7 +299,7 @@ def _fault(message: str, translation: str) -> tuple[str, str] | None:
     return "placeholders differ", detail
 
 
-def _placeholders(text: str) -> frozenset[str]:
+def placeholders(text: str) -> frozenset[str]:
     """The placeholders and tags of a text, in a form that does not depend on order and layout.
 
     `%s %d` is `%1$s %2$d`; widths and a tag's attributes do not count.
@@ -302,3 +317,8 @@ def _placeholders(text: str) -> frozenset[str]:
         elif not match["percent"]:
             found.append(match[0])
     return frozenset(found)
+
+
+def without_placeholders(text: str) -> str:
+    """The text with a blank for each placeholder and tag."""
+    return _PLACEHOLDERS.sub(" ", text)

@@ -1,0 +1,177 @@
+"""Message catalogues of gettext, translated: the same file, with what was untranslated filled in."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..training.data.readers.gettext_catalogues import (
+    decode_catalogue,
+    encoding_of,
+    first_is_singular_of,
+    parse_po,
+    placeholders,
+    read_catalogue,
+    without_placeholders,
+)
+
+if TYPE_CHECKING:
+    import polib
+
+Translate = Callable[[Sequence[str]], list[str]]
+Confidences = Callable[[Sequence[str], Sequence[str]], list[float]]
+
+_NPLURALS = re.compile(r"\bnplurals\s*=\s*(\d+)")
+_GAP = re.compile(r"((?:^[ \t]*\r?\n)+)", re.MULTILINE)
+_MESSAGE = re.compile(r'^msgid[ \t]+"', re.MULTILINE)
+_TRANSLATION = re.compile(r"^msgstr.*(?:\n(?:msgstr|\").*)*\n?", re.MULTILINE)
+_FLAGS = re.compile(r"^#,[ \t]*", re.MULTILINE)
+_FUZZY = re.compile(r"^#,.*\bfuzzy\b", re.MULTILINE)
+_KEYWORD = re.compile(r"^(?:#\||msgctxt|msgid)", re.MULTILINE)
+_CHARSET = re.compile(r"(Content-Type:[^\\\n]*charset=)[\w.:-]+")
+
+
+@dataclass
+class TranslatedCatalogue:
+    """What came of a catalogue."""
+
+    content: bytes
+    """The file."""
+
+    filled: int = 0
+    """Messages that have been translated."""
+
+    fuzzy: dict[str, int] = field(default_factory=dict)
+    """Why some of them are marked as fuzzy, and how many."""
+
+    kept: int = 0
+    """Messages that were translated already, fuzzy ones among them."""
+
+
+@dataclass
+class _Form:
+    """One form of a message, to be filled in."""
+
+    entry: "polib.POEntry"
+    index: int | None
+    """Which plural form it is; None of a message that has none."""
+    source: str
+    translation: str = ""
+
+    def fault(self, confidence: float, fuzzy_below: float) -> str | None:
+        """Why a person should look at it."""
+        if placeholders(self.source) != placeholders(self.translation):
+            return "other placeholders or tags"
+        numbers = (re.findall(r"\d+", without_placeholders(text)) for text in (self.source, self.translation))
+        if len({tuple(sorted(found)) for found in numbers}) > 1:
+            return "other numbers"
+        return "unsure" if confidence < fuzzy_below else None
+
+
+def translate_catalogue(
+    path: Path, translate: Translate, confidences: Confidences, fuzzy_below: float
+) -> TranslatedCatalogue:
+    """Fills in the messages of a `.po` file, or of a template, that have no translation.
+
+    All else stays as it is, to the byte where each message is a paragraph of the file, as gettext writes it. A message
+    is marked as fuzzy, so that programs do not use it before somebody has looked at it, if its translation has other
+    placeholders, tags or numbers, or if the model is unsure of it. White space around a line, and where lines end, are
+    the message's. The encoding becomes UTF-8 where the translations need it.
+
+    Args:
+        translate: texts to translations, one for one.
+        confidences: how sure the model is of translations of texts, each from 0 to 1.
+        fuzzy_below: how sure it has to be.
+
+    Raises:
+        InputError: if it is no catalogue, or a damaged one.
+    """
+    raw = read_catalogue(path)
+    text, catalogue = decode_catalogue(raw, path), parse_po(raw, path)
+    forms = list(_forms_to_fill(catalogue))
+    lines = [line for form in forms for line in form.source.split("\n")]
+    translated = _keep_space(lines, translate([line.strip() for line in lines]))
+    for form in forms:
+        form.translation = "\n".join(next(translated) for _ in form.source.split("\n"))
+    forms = [form for form in forms if form.translation.strip()]
+    sure = confidences([form.source for form in forms], [form.translation for form in forms])
+    result = TranslatedCatalogue(b"", kept=len(_messages(catalogue)) - len({id(form.entry) for form in forms}))
+    changed: set[int] = set()
+    for form, confidence in zip(forms, sure, strict=True):
+        entry = form.entry
+        if form.index is None:
+            entry.msgstr = form.translation
+        else:
+            entry.msgstr_plural[form.index] = form.translation
+        fault = form.fault(confidence, fuzzy_below)
+        if fault is not None and "fuzzy" not in entry.flags:
+            entry.flags.insert(0, "fuzzy")
+            result.fuzzy[fault] = result.fuzzy.get(fault, 0) + 1
+        changed.add(id(entry))
+    result.filled = len(changed)
+    result.content = _write(text, catalogue, changed, encoding_of(raw))
+    return result
+
+
+def _messages(catalogue: "polib.POFile") -> "list[polib.POEntry]":
+    return [entry for entry in catalogue if not entry.obsolete]
+
+
+def _forms_to_fill(catalogue: "polib.POFile") -> Iterator[_Form]:
+    header = catalogue.metadata.get("Plural-Forms", "")
+    said = _NPLURALS.search(header)
+    for entry in _messages(catalogue):
+        if not entry.msgid_plural:
+            if not entry.msgstr:
+                yield _Form(entry, None, entry.msgid)
+            continue
+        count = int(said[1]) if said else max(2, *(index + 1 for index in entry.msgstr_plural))
+        for index in range(count):
+            if not entry.msgstr_plural.get(index):
+                of_one = index == 0 and count > 1 and first_is_singular_of(header)
+                yield _Form(entry, index, entry.msgid if of_one else entry.msgid_plural)
+
+
+def _keep_space(lines: Sequence[str], translations: Sequence[str]) -> Iterator[str]:
+    """Each translation between the white space of its line."""
+    for line, translation in zip(lines, translations, strict=True):
+        core = line.strip()
+        before, _, behind = line.partition(core) if core else (line, "", "")
+        yield before + translation + behind
+
+
+def _write(text: str, catalogue: "polib.POFile", changed: set[int], encoding: str) -> bytes:
+    """The file with the changed messages, and everything else as it was."""
+    width = max((len(line) for line in text.splitlines() if line.startswith(('"', "msg"))), default=0)
+    catalogue.wrapwidth = 0 if width > 81 else 78  # as the file has it: Weblate and others do not wrap
+    parts = _GAP.split(text)
+    places = [place for place, part in enumerate(parts) if _MESSAGE.search(part)]
+    messages = _messages(catalogue)
+    has_header = len(places) == len(messages) + 1
+    if has_header and all(len(_MESSAGE.findall(parts[place])) == 1 for place in places):
+        for place, entry in zip(places[1:], messages, strict=True):
+            if id(entry) in changed:
+                parts[place] = _fill_in(parts[place], entry, catalogue.wrapwidth)
+        text = "".join(parts)
+    else:  # messages without an empty line between them
+        text = str(catalogue)
+        text += "" if text.endswith("\n") else "\n"
+    try:
+        return _CHARSET.sub(lambda match: match[1] + encoding, text, count=1).encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return _CHARSET.sub(lambda match: match[1] + "UTF-8", text, count=1).encode()
+
+
+def _fill_in(block: str, entry: "polib.POEntry", width: int) -> str:
+    """A message's paragraph with another translation, and perhaps a flag more."""
+    end = "\r\n" if "\r\n" in block else "\n"
+    translation = _TRANSLATION.search(entry.__unicode__(width))
+    assert translation is not None
+    written = translation[0].rstrip("\n").replace("\n", end)
+    block = _TRANSLATION.sub(lambda old: written + (end if old[0].endswith("\n") else ""), block, count=1)
+    if not entry.fuzzy or _FUZZY.search(block):
+        return block
+    if _FLAGS.search(block):
+        return _FLAGS.sub("#, fuzzy, ", block, count=1)
+    return _KEYWORD.sub(lambda keyword: f"#, fuzzy{end}{keyword[0]}", block, count=1)

@@ -1,5 +1,6 @@
 import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,13 @@ def interrupted(path: Path, *lines: str, **changes: Any) -> OutputFile:
     return output
 
 
-def test_the_file_is_there_when_it_is_complete(tmp_path: Path) -> None:
+def test_the_file_is_there_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_disk: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda number: on_disk.append(os.fstat(number).st_size) or sync(number))
     with OutputFile(tmp_path / "out", REQUEST) as output:
         output.write(["é", ""])
+        assert on_disk == [4]  # where no loss of power loses it
         assert (tmp_path / "out.part").read_text("utf-8") == "é\n\n"  # at once: a kill loses none
         assert not (tmp_path / "out").exists()
         output.write(["b"])

@@ -1,7 +1,8 @@
 import itertools
 import json
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,29 @@ def test_windows_grow_to_what_some_seconds_hold(monkeypatch: pytest.MonkeyPatch)
         time.sleep(0.01)  # so that the next lines are there
     assert sizes[0] == 64
     assert max(sizes) in range(450, 501)
+
+
+def test_windows_that_are_not_full_say_nothing_about_the_next_ones() -> None:
+    """Lines that come one by one, and then many at once."""
+    sizes: list[int] = []
+    come = threading.Event()
+
+    def in_turn() -> Iterator[Line]:
+        for number in range(1, 6):
+            yield Line(number, "")
+            come.wait()
+            come.clear()
+        yield from (Line(number, "") for number in range(6, 1000))
+
+    def translate(texts: Sequence[str], note: Note) -> list[str]:
+        sizes.append(len(texts))
+        return list(texts)
+
+    for _ in translate_stream(translate, ReadAhead(in_turn()), ignore):
+        come.set()
+        time.sleep(0.02)
+    assert sizes[:5] == [1] * 5
+    assert sizes[5] == 64
 
 
 def test_an_end_of_a_line_in_a_translation_is_a_blank() -> None:

@@ -48,6 +48,7 @@ class Card:
         seed = "Nothing is drawn at random" if self.seed is None else f"Seed {self.seed}"
         versions = ", ".join(f"{name} {version(name)}" for name in self.software)
         hardware = self.hardware or describe_hardware()
+        took = f"{self.minutes:,.1f} minutes" if self.minutes >= 1 else f"{60 * self.minutes:.1f} seconds"
         return "\n\n".join(
             [
                 f"# {self.title}",
@@ -55,7 +56,7 @@ class Card:
                 *self.sections,
                 "## Again",
                 fenced(self.command, "bash"),
-                f"{seed}. {self.minutes:,.1f} minutes {self.minutes_of}, on {hardware}. Software: {versions}.",
+                f"{seed}. {took} {self.minutes_of}, on {hardware}. Software: {versions}.",
             ]
         )
 

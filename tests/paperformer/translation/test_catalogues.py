@@ -242,4 +242,4 @@ def test_confidences_are_mean_probabilities_of_the_tokens(seq2seq: Any) -> None:
     for source, target, confidence in zip(sources, targets, found, strict=True):
         ids, labels = (tokenizer(text, return_tensors="pt").input_ids for text in (source, target))
         loss = model(input_ids=ids, labels=labels).loss
-        assert confidence == pytest.approx(float((-loss).exp()), rel=1e-5)
+        assert confidence == pytest.approx(float((-loss.detach()).exp()), rel=1e-5)

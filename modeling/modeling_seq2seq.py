@@ -24,6 +24,7 @@ from ..configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from .attention import MultiHeadAttention
 from .blocks import TransformerBlock
 from .decoding.beam_search import BeamSearchMixin
+from .decoding.callers_length import CallersLengthMixin
 from .loss import logits_and_loss
 from .masks import bidirectional_mask, causal_mask, cross_attention_mask
 from .pretrained import PaperformerPreTrainedModel
@@ -271,7 +272,9 @@ class PaperformerSeq2SeqModel(PaperformerSeq2SeqPreTrainedModel):
         )
 
 
-class PaperformerForConditionalGeneration(BeamSearchMixin, PaperformerSeq2SeqPreTrainedModel, GenerationMixin):
+class PaperformerForConditionalGeneration(  # type: ignore[misc]  # `generate` of any arguments
+    CallersLengthMixin, BeamSearchMixin, PaperformerSeq2SeqPreTrainedModel, GenerationMixin
+):
     """`PaperformerSeq2SeqModel` with the projection onto the vocabulary: translation and other text-to-text tasks."""
 
     _tp_plan = {"lm_head": "colwise_gather_output"}

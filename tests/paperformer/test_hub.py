@@ -31,6 +31,7 @@ COMMON_MODULES = {
     "attention.py",
     "beam_search.py",
     "blocks.py",
+    "callers_length.py",
     "configuration_transformer.py",
     "dropout.py",
     "feed_forward.py",
@@ -128,7 +129,10 @@ class TestRemoteCode:
                 "from ..configuration.configuration_lm import PaperformerLMConfig",
                 "from .configuration_lm import PaperformerLMConfig",
             ),
-            ("from .decoding.beam_search import BeamSearchMixin", "from .beam_search import BeamSearchMixin"),
+            *(
+                (f"from .decoding.{module} import {name}", f"from .{module} import {name}")
+                for module, name in (("beam_search", "BeamSearchMixin"), ("callers_length", "CallersLengthMixin"))
+            ),
         ]
 
     def test_writing_it_again_changes_nothing(self, seq2seq: Saved, tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """Commands that use a finished model on text: translate, continue a text."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from ..api import texts
 from ..training.console.input_error import InputError
@@ -52,7 +52,7 @@ def translate(
     from ..training.console.progress import ProgressBar, is_first_process, say
     from ..training.data.text.files import without_compression
     from ..training.data.text.lines import count_lines
-    from ..translation.line_source import ReadAhead, clean_lines
+    from ..translation.line_source import ReadAhead, lines_of_file, lines_of_standard_input
     from ..translation.streaming import translate_stream, translate_texts
     from .loading import load_target_tokenizer
 
@@ -76,8 +76,8 @@ def translate(
         if noted <= NOTES_SHOWN:
             say(f"line {number:,}: {what}")
 
-    with _open(input) as file, _write_to(output, {"model": model, "input": input, **decoding}, overwrite) as written:
-        lines = ReadAhead(clean_lines(getattr(file, "read1", file.read)))
+    with _write_to(output, {"model": model, "input": input, **decoding}, overwrite) as written:
+        lines = ReadAhead(lines_of_standard_input() if input == "-" else lines_of_file(Path(input)))
         _skip(lines, written.done, output)
         is_shown = output != "-" or not sys.stdout.isatty()  # or else the lines themselves show how far it is
         bar = ProgressBar(
@@ -163,17 +163,6 @@ def _translate_catalogue(
         + (f" ({reasons})" if reasons else "")
         + f"; {result.kept:,} left as they were"
     )
-
-
-@contextmanager
-def _open(name: str) -> Iterator[BinaryIO]:
-    from ..training.data.text.files import open_binary
-
-    if name == "-":
-        yield sys.stdin.buffer
-    else:
-        with open_binary(Path(name)) as file:
-            yield file
 
 
 def _write_to(name: str, request: dict[str, Any], overwrite: bool) -> "OutputFile | StandardOutput":

@@ -1,11 +1,15 @@
 """Lines to translate, from a file or a pipe of any size: one for one, whatever the bytes are."""
 
 import re
+import sys
 from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Condition, Thread
+
+from ..training.data.text.files import open_binary
 
 LONGEST_LINE = 1 << 24
 """Bytes: 16 MB. What a line has beyond them is left out."""
@@ -53,6 +57,28 @@ def clean_lines(read: Callable[[int], bytes]) -> Iterator[Line]:
             number, line = number + 1, other[: LONGEST_LINE + 1]
     if line and (number, line) != (1, BOM_UTF8):
         yield _clean(line, number)
+
+
+def lines_of_file(path: Path) -> Iterator[Line]:
+    """The lines of a file, which may be compressed.
+
+    Raises:
+        InputError: if it cannot be read, is damaged, or changes meanwhile.
+    """
+    with open_binary(path) as file:
+        yield from clean_lines(file.read)
+
+
+def lines_of_standard_input() -> Iterator[Line]:
+    """The lines of standard input."""
+    try:
+        # Not by its buffer, whose lock a thread that waits for a line would hold when the program ends.
+        number = sys.stdin.fileno()
+    except OSError:  # it is no file of the operating system's
+        yield from clean_lines(sys.stdin.buffer.read)
+        return
+    with open(number, "rb", buffering=0, closefd=False) as file:
+        yield from clean_lines(lambda count: file.read(count) or b"")
 
 
 def _clean(line: bytes, number: int) -> Line:

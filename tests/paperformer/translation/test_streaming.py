@@ -1,5 +1,10 @@
+import gzip
 import itertools
 import json
+import random
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -195,3 +200,42 @@ def test_what_was_left_out_is_told_of_the_first_lines_and_counted(
     assert "line 10: what is not UTF-8 was left out, 0xff at byte 1 and no other" in err
     assert "line 11" not in err
     assert "12 such notes in all" in err
+
+
+def run_command(*words: str, **options: Any) -> subprocess.Popen[bytes]:
+    """The command, with a model that takes no time to load."""
+    code = (
+        "import sys, time; from paperformer.api import texts; from paperformer.translation import streaming; "
+        "from paperformer.commands import loading; texts.load_given = lambda *_: (None, None); "
+        "loading.load_target_tokenizer = lambda *_: None; "
+        "streaming.translate_texts = lambda model, tokenizer, texts, *_, **__: [text.upper() for text in texts]; "
+        "from paperformer.cli import main; main(['translate', 'model', *sys.argv[1:]])"
+    )
+    return subprocess.Popen([sys.executable, "-c", code, *words], **options)
+
+
+def test_a_reader_that_has_had_enough_ends_it_in_silence(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_text("a line\n" * 100_000, "utf-8")
+    with run_command("--input", str(source), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"A LINE\n"
+        process.stdout.close()
+        assert process.wait(60) == 141
+        assert process.stderr.read() == b""
+
+
+def test_ctrl_c_ends_it_while_it_waits_for_a_line() -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with run_command(**pipes) as process:
+        process.stdin.write(b"a line\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"A LINE\n"  # before there is another
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read() == b"interrupted\n"
+
+
+def test_a_damaged_file_is_one_line(tmp_path: Path, seq2seq: Any, refused: Callable[..., str]) -> None:
+    source = tmp_path / "source.gz"
+    source.write_bytes(gzip.compress(bytes(random.Random(1).choices(range(97, 123), k=9000)))[:2000])
+    assert "source.gz cannot be read" in refused("translate", seq2seq.folder, "--input", source, "--num_beams", 1)

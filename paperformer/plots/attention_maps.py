@@ -141,6 +141,7 @@ def draw_attention(
         layers, heads: which ones, counted from 0.
         highest: the weight with the darkest colour; 0 has the lightest.
     """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     maps = [(layer, head) for layer in layers for head in heads]
@@ -157,6 +158,7 @@ def draw_attention(
     width = cell * len(keys) * (columns + (columns - 1) * column_gap)
     height = cell * len(queries) * (rows + (rows - 1) * row_gap)
     figure = Figure((width, height))
+    FigureCanvasAgg(figure)  # measures all words with one renderer; without it, each would make its own
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=column_gap, hspace=row_gap)
     grid = figure.subplots(rows, columns, squeeze=False)
     for (layer, head), axes in zip(maps, grid.flat, strict=True):

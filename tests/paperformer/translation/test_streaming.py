@@ -205,7 +205,9 @@ def test_what_was_left_out_is_told_of_the_first_lines_and_counted(
 def run_command(*words: str, **options: Any) -> subprocess.Popen[bytes]:
     """The command, with a model that takes no time to load."""
     code = (
-        "import sys, time; from paperformer.api import texts; from paperformer.translation import streaming; "
+        # What is started in the background by a shell, as these tests may be, takes no notice of Ctrl-C.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "import sys; from paperformer.api import texts; from paperformer.translation import streaming; "
         "from paperformer.commands import loading; texts.load_given = lambda *_: (None, None); "
         "loading.load_target_tokenizer = lambda *_: None; "
         "streaming.translate_texts = lambda model, tokenizer, texts, *_, **__: [text.upper() for text in texts]; "

@@ -35,8 +35,8 @@ UNDERSTOOD = {"attention_mask", "encoder_outputs", "logits_to_keep", "past_key_v
 class BeamSearchMixin:
     """Lets `generate(num_beams=...)` of a model search with `beam_search` where that can do what is asked for.
 
-    Where it cannot (sampling, scores or attentions wanted, a static or quantised cache, inputs of another kind, several
-    GPUs that have to keep step) transformers' own loop runs. Put it before `GenerationMixin`.
+    Where it cannot (sampling, scores or attentions wanted, a static or quantised cache, inputs of another kind, sharded
+    weights, several GPUs that have to keep step) transformers' own loop runs. Put it before `GenerationMixin`.
     """
 
     def _beam_search(
@@ -49,7 +49,10 @@ class BeamSearchMixin:
         **model_kwargs: Any,
     ) -> Any:
         """transformers' hook: `generate()` calls it for beam search, with everything prepared."""
-        if synced_gpus or not _is_understood(generation_config, model_kwargs):
+        model: Any = self
+        # The weights of a model that is sharded are gathered when the model is called, not when its parts are.
+        is_sharded = any(hasattr(weight, "full_tensor") for weight in model.parameters())
+        if synced_gpus or is_sharded or not _is_understood(generation_config, model_kwargs):
             inherited: Any = super()
             return inherited._beam_search(
                 input_ids,

@@ -76,7 +76,7 @@ def translate(
         if noted <= NOTES_SHOWN:
             say(f"line {number:,}: {what}")
 
-    with _write_to(output, {"model": model, "input": input, **decoding}, overwrite) as written:
+    with _write_to(output, {"model": texts.place_of(model), "input": input, **decoding}, overwrite) as written:
         lines = ReadAhead(lines_of_standard_input() if input == "-" else lines_of_file(Path(input)))
         _skip(lines, written.done, output)
         is_shown = output != "-" or not sys.stdout.isatty()  # or else the lines themselves show how far it is

@@ -48,6 +48,7 @@ class OutputFile:
 
     def __init__(self, path: Path, request: Mapping[str, Any], *, overwrite: bool = False):
         self.path, self.part, self.begun = path, Path(f"{path}.part"), Path(f"{path}.part.json")
+        self.hint = "" if overwrite else "; the same command goes on behind them"
         self.done = 0
         """Lines that an earlier run has written."""
         if path.is_dir():
@@ -78,7 +79,7 @@ class OutputFile:
             self.part.replace(self.path)
             self.begun.unlink(missing_ok=True)
         else:
-            say(f"{self.done:,} lines are in {self.part}; the same command goes on behind them")
+            say(f"{self.done:,} lines are in {self.part}{self.hint}")
 
     def write(self, lines: Sequence[str]) -> None:
         """Writes lines, so that no end of this process loses them.

@@ -1,13 +1,17 @@
 """Beam search of our own against transformers': the same sequences, of fewer operations."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
@@ -238,3 +242,16 @@ def test_the_source_is_kept_once_a_sentence(
     monkeypatch.setattr(module.Beams, "follow", spy)
     generate(models["seq2seq"], make_batch([5, 2, 4], left=False), **MANY_ENDS)
     assert len(seen) > 1
+
+
+def test_a_model_whose_weights_are_sharded_searches_as_before(models: dict[str, PreTrainedModel]) -> None:
+    """By transformers' loop, which calls the whole model: only then does FSDP2 gather the weights of all its parts."""
+    batch, options = make_batch([3, 2], left=True), {"num_beams": 3, "max_new_tokens": 4}
+    expected = generate(models["lm"], batch, **options)
+    sharded = copy.deepcopy(models["lm"])
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        fully_shard(sharded, mesh=init_device_mesh("cpu", (1,)))
+        assert generate(sharded, batch, **options).tolist() == expected.tolist()
+    finally:
+        dist.destroy_process_group()

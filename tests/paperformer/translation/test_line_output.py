@@ -36,6 +36,9 @@ def test_the_file_is_there_when_it_is_complete(tmp_path: Path, monkeypatch: pyte
 def test_an_interrupted_one_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     interrupted(tmp_path / "out", "a", "b")
     assert "2 lines are in" in capsys.readouterr().err
+    with pytest.raises(KeyboardInterrupt), OutputFile(tmp_path / "anew", REQUEST, overwrite=True):
+        raise KeyboardInterrupt
+    assert "the same command" not in capsys.readouterr().err  # which would begin anew
     with (tmp_path / "out.part").open("a") as file:
         file.write("half a li")
     output = OutputFile(tmp_path / "out", REQUEST)

@@ -4,7 +4,7 @@ What transformers' own loop pays for, and this one does not:
 
 - It writes the logits of all beams several times over, as float32, as log-probabilities, and once more with the scores
   of the beams added, and looks for the best in that. Here a few beams' logits at a time, which stay in the cache of the
-  CPU, become their normaliser and their best tokens.
+  CPU, become their best tokens.
 - It goes on with every sentence of a batch until the last is finished. Here a sentence leaves the batch when its
   translations are final.
 - It keeps and reorders the encoder's keys and values once a beam. Here they are there once a sentence, and a
@@ -137,10 +137,8 @@ class Beams:
             return values, ids
         found = []
         for rows in states.split(self.rows_at_a_time):
-            logits = self.lm_head(rows).float()
-            best = logits.topk(count)
-            found.append((best.values - logits.logsumexp(-1, keepdim=True), best.indices))
-        return torch.cat([values for values, _ in found]), torch.cat([ids for _, ids in found])
+            found.append(F.log_softmax(self.lm_head(rows).float(), dim=-1).topk(count))
+        return torch.cat([best.values for best in found]), torch.cat([best.indices for best in found])
 
     def follow(self, rows: Tensor, new_ids: Tensor, kept: Tensor | None) -> None:
         """Goes on from other beams.

@@ -9,10 +9,10 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 
 from .commands import tokenizers
 from .commands.averaging import average
+from .commands.environment import doctor
 from .commands.evaluation import evaluate, score
 from .commands.exercises import EXERCISES
 from .commands.model_folders import convert, push
@@ -81,6 +81,7 @@ COMMANDS: dict[str, Command | Group] = {
         member="exercise",
         commands=EXERCISES,
     ),
+    "doctor": doctor,
 }
 
 
@@ -97,7 +98,9 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     with one_line_errors():
         if arguments[0] == "--version":
-            print(version("paperformer"))
+            from .diagnosis.installation import describe_versions
+
+            print(describe_versions())
         else:
             _dispatch("paperformer", PAPERFORMER, arguments)
 

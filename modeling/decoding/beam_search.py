@@ -135,9 +135,9 @@ class Beams:
             log_probs = logits_processor(sequences, F.log_softmax(self.lm_head(states).float(), dim=-1))
             values, ids = log_probs.topk(count)
             return values, ids
-        found = []
-        for rows in states.split(self.rows_at_a_time):
-            found.append(F.log_softmax(self.lm_head(rows).float(), dim=-1).topk(count))
+        found = [
+            F.log_softmax(self.lm_head(rows).float(), dim=-1).topk(count) for rows in states.split(self.rows_at_a_time)
+        ]
         return torch.cat([best.values for best in found]), torch.cat([best.indices for best in found])
 
     def follow(self, rows: Tensor, new_ids: Tensor, kept: Tensor | None) -> None:

@@ -123,11 +123,6 @@ print({"torch", "transformers"} & set(sys.modules))
     assert result.stdout.endswith("\nset()\n")
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--version"])
-    assert capsys.readouterr().out.count(".") == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -18,5 +18,10 @@ def describe_hardware() -> str:
             line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
         ]
         name = models[0] if models else name
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = count_cores()
     return f"{cores} core{'s' if cores != 1 else ''} of {name}"
+
+
+def count_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

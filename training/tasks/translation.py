@@ -92,24 +92,22 @@ def translation_batches(
     )
     samples = [random_segmentation(tokenizer, recipe.tokenizer) for tokenizer in tokenizers]
     if isinstance(train, TextStream):
-        encoders = [
+        source, target = (
             sample or partial(_ignoring_seed, batch_encoder(tokenizer))
             for sample, tokenizer in zip(samples, tokenizers, strict=True)
-        ]
-        return StreamedPairBatches(train.chunks, (encoders[0], encoders[1]), options, data.shuffle_buffer)
+        )
+        return StreamedPairBatches(
+            chunks=train.chunks, encoders=(source, target), options=options, buffer=data.shuffle_buffer
+        )
     store = tokenized_pairs(cache_folder(recipe), train, tokenizers)
-    batches = PairBatches(
-        train,
-        store,
-        options,
-        weights=splits.weights,
-        temperature=data.temperature,
-        samples=(samples[0], samples[1]) if samples[0] and samples[1] else None,
-    )
+    batches = PairBatches(train, store, options, weights=splits.weights, temperature=data.temperature)
     if len(batches.rows) == 0:
         raise InputError(f"data.max_length is {data.max_length} tokens; every training pair is longer")
     if too_long := len(store) - len(batches.rows):
         say(f"{too_long:,} of {len(store):,} training pairs are longer than data.max_length and left out")
+    source_sample, target_sample = samples
+    if source_sample and target_sample:
+        return StreamedPairBatches.resegmenting(batches, (source_sample, target_sample))
     return batches
 
 

@@ -72,10 +72,10 @@ def test_long_pairs_are_left_out_of_training_only(make_task: MakeTask) -> None:
     facts, all_facts = task.batches.facts(), whole.batches.facts()
     assert (facts.examples, all_facts.examples) == (kept, len(lengths))
     assert 0 < facts.tokens < all_facts.tokens
-    assert sum(len(planned.rows) for planned in epoch_of(task)) == kept
+    assert sum(len(planned) for planned in epoch_of(task)) == kept
     assert task.scoring.pairs["test"] == whole.scoring.pairs["test"]
     truncating = make_task(data__max_length=12, data__too_long="truncate")
-    assert sum(len(planned.rows) for planned in epoch_of(truncating)) == len(lengths)
+    assert sum(len(planned) for planned in epoch_of(truncating)) == len(lengths)
     with pytest.raises(InputError, match=r"data.max_length is 2 tokens; every training pair is longer"):
         make_task(data__max_length=2)
 

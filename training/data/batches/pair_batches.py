@@ -1,11 +1,11 @@
-"""Training batches of sentence pairs, from a corpus on disk or from a stream.
+"""Training batches of sentence pairs: of a corpus that is tokenised on disk, or of text that is tokenised on the way.
 
 Both kinds have what `BatchStream` walks through: `pools`, the batches of an epoch, and `collate`, the tensors of one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ from ..splits import SplitFacts
 from ..text.chunks import tables_of_rows
 from ..token_store import TokenStore
 from .token_budget import Batch, TokenIds, pad, token_budget_batches
+
+RESEGMENTED_PAIRS = 1 << 14
+"""Enough to have batches with little padding; a few seconds of segmenting."""
 
 Sample = Callable[[Sequence[str], int], list[list[int]]]
 """Token ids of texts, segmented at random; the same seed gives the same segmentations."""
@@ -60,16 +63,6 @@ class BatchOptions:
         }
 
 
-class PlannedBatch(NamedTuple):
-    """A batch before its tensors are made."""
-
-    rows: NDArray[np.uint32]
-    """Rows of the corpus, (B,)."""
-
-    seed: int
-    """Of what is random inside the batch."""
-
-
 class PairBatches:
     """Batches of a corpus on disk, of any size: what is in memory is some 30 bytes a pair.
 
@@ -78,8 +71,6 @@ class PairBatches:
         store: its token ids, row by row (source, target).
         options: how batches are made.
         weights, temperature: how sources are mixed (see `mixed_epoch`).
-        samples: for each side, a tokenizer that segments at random; then a batch's texts are segmented anew each time.
-            Batches are planned by the lengths in `store`, so that one may exceed its budget, by a tenth or so.
     """
 
     def __init__(
@@ -90,9 +81,8 @@ class PairBatches:
         *,
         weights: Sequence[float],
         temperature: float = 1.0,
-        samples: tuple[Sample, Sample] | None = None,
     ):
-        self.corpus, self.store, self.options, self.samples = corpus, store, options, samples
+        self.corpus, self.store, self.options = corpus, store, options
         self.weights, self.temperature = weights, temperature
         fits = options.fits(store.lengths)
         self.rows = np.flatnonzero(fits).astype(np.uint32)
@@ -101,22 +91,31 @@ class PairBatches:
         self.sizes = [int(count) for count in np.diff(np.searchsorted(self.rows, bounds))]
         """How many of them each source has."""
 
-    def pools(self, epoch: int, first: int) -> Iterator[list[PlannedBatch]]:
-        """The batches of an epoch, all in one pool."""
+    def pools(self, epoch: int, first: int) -> Iterator[list[NDArray[np.uint32]]]:
+        """The batches of an epoch, rows of the corpus each, (B,): all in one pool."""
         if first > 0:
             return
+        rows, rng = self._order(epoch)
+        yield [rows[batch] for batch in self.options.plan(self.store.lengths[rows], rng)]
+
+    def shuffled_text(self, epoch: int, *, chunk_size: int) -> Iterator[pa.RecordBatch]:
+        """The text of an epoch in its order, before batches are made of it."""
+        rows, _ = self._order(epoch)
+        dataset = self.corpus.dataset.with_format("arrow")
+        for first in range(0, len(rows), chunk_size):
+            yield from dataset[rows[first : first + chunk_size].tolist()].to_batches()
+
+    def _order(self, epoch: int) -> tuple[NDArray[np.uint32], np.random.Generator]:
+        """The rows of an epoch, and the generator that has shuffled them."""
         rng = np.random.default_rng((self.options.seed, epoch))
-        rows = self.rows[mixed_epoch(self.sizes, self.weights, self.temperature, rng)]
-        batches = self.options.plan(self.store.lengths[rows], rng)
-        seeds = rng.integers(2**62, size=len(batches))
-        yield [PlannedBatch(rows[batch], int(seed)) for batch, seed in zip(batches, seeds, strict=True)]
+        return self.rows[mixed_epoch(self.sizes, self.weights, self.temperature, rng)], rng
 
     def statistics(self) -> tuple[int, float]:
         """How many batches the first epoch has, and which share of their positions, on both sides, is padding."""
         (batches,) = self.pools(0, 0)
         tokens = positions = 0
-        for batch in batches:
-            lengths = np.minimum(self.store.lengths[batch.rows], self.options.max_length)
+        for rows in batches:
+            lengths = np.minimum(self.store.lengths[rows], self.options.max_length)
             tokens += int(lengths.sum())
             positions += len(lengths) * int(lengths.max(axis=0).sum())
         return len(batches), 1 - tokens / positions
@@ -125,9 +124,9 @@ class PairBatches:
         """The batch of the first epoch with the most positions; of several that with the longest sentences."""
         (batches,) = self.pools(0, 0)
 
-        def size(batch: PlannedBatch) -> tuple[int, int]:
-            widths = np.minimum(self.store.lengths[batch.rows].max(axis=0), self.options.max_length)
-            return len(batch.rows) * int(widths.sum()), int(widths.max())
+        def size(rows: NDArray[np.uint32]) -> tuple[int, int]:
+            widths = np.minimum(self.store.lengths[rows].max(axis=0), self.options.max_length)
+            return len(rows) * int(widths.sum()), int(widths.max())
 
         return self.collate(max(batches, key=size))
 
@@ -142,21 +141,15 @@ class PairBatches:
         budget = f"{self.options.tokens_per_batch:,} tokens a side"
         return f"an epoch: {batches:,} batches of up to {budget}, {padding:.1%} of them padding"
 
-    def collate(self, batch: PlannedBatch) -> Batch:
+    def collate(self, rows: NDArray[np.uint32]) -> Batch:
         """The tensors of a batch: `input_ids` and `attention_mask` (B, S), `labels` (B, T)."""
-        if self.samples is None:
-            sources, targets = zip(*map(self.store.row, batch.rows), strict=True)
-            return self.options.tensors(sources, targets)
-        texts = self.corpus.dataset[batch.rows.tolist()]
-        sample_source, sample_target = self.samples
-        return self.options.tensors(
-            sample_source(texts["source"], batch.seed), sample_target(texts["target"], batch.seed + 1)
-        )
+        sources, targets = zip(*map(self.store.row, rows), strict=True)
+        return self.options.tensors(sources, targets)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StreamedPairBatches:
-    """Batches of text that is read, cleaned and tokenised while training: nothing is written, any size fits."""
+    """Batches of text that is tokenised while training. Where it is read and cleaned then as well, any size fits."""
 
     chunks: Callable[[int], Iterator[pa.RecordBatch]]
     """The clean text of an epoch, in chunks; the same at every call with the same epoch."""
@@ -168,6 +161,9 @@ class StreamedPairBatches:
 
     buffer: int
     """Pairs that are shuffled, and sorted by length, at a time."""
+
+    size: SplitFacts | None = None
+    """How large an epoch is; of a stream that is not known."""
 
     def pools(self, epoch: int, first: int) -> Iterator[list[list[tuple[TokenIds, TokenIds]]]]:
         """The batches of an epoch, a pool for each filling of the buffer; skipped ones are read and not tokenised."""
@@ -190,9 +186,23 @@ class StreamedPairBatches:
         sides = [[0] * self.options.max_length] * rows  # which tokens makes no difference
         return self.options.tensors(sides, sides)
 
+    @classmethod
+    def resegmenting(cls, pairs: PairBatches, encoders: tuple[Sample, Sample]) -> "StreamedPairBatches":
+        """Batches of a corpus on disk, whose text is segmented at random, anew in each epoch.
+
+        They are planned by the lengths that come of it, some thousand pairs at a time.
+        """
+        return cls(
+            chunks=partial(pairs.shuffled_text, chunk_size=RESEGMENTED_PAIRS),
+            encoders=encoders,
+            options=pairs.options,
+            buffer=RESEGMENTED_PAIRS,
+            size=pairs.facts(),
+        )
+
     def facts(self) -> SplitFacts:
-        """The size of a stream is not known."""
-        return SplitFacts(name="train", examples=None)
+        """How many pairs are trained on, and their tokens, as far as that is known."""
+        return self.size or SplitFacts(name="train", examples=None)
 
     def describe(self) -> str:
         """How large batches are."""

@@ -1,5 +1,4 @@
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from paperformer.training.recipe.cleaning import Cleaning
 
 PAIRS = [(f"{n} dogs" + " run" * (n % 7), f"{n} Hunde" + " laufen" * (n % 5)) for n in range(90)]
 TOKENIZER = train_tokenizer([text for pair in PAIRS for text in pair], 290, append_eos=True, show_progress=False)
+STUTTERED = TOKENIZER.decode([4])
 OPTIONS = {"max_length": 30, "truncate": False, "tokens_per_batch": 120, "seed": 1, "pad_token_id": 0}
 
 
@@ -29,9 +29,9 @@ def corpus(tmp_path: Path) -> Corpus:
     return build_corpus(tmp_path / "cache", "data.train", readers, Cleaning(), ("en", "de"))
 
 
-def batches_of(corpus: Corpus, weights: Sequence[float] = (1, 1), samples: Any = None, **changes: Any) -> PairBatches:
+def batches_of(corpus: Corpus, weights: Sequence[float] = (1, 1), **changes: Any) -> PairBatches:
     store = tokenized_pairs(corpus.folder.parent, corpus, (TOKENIZER, TOKENIZER))
-    return PairBatches(corpus, store, BatchOptions(**OPTIONS | changes), weights=weights, samples=samples)
+    return PairBatches(corpus, store, BatchOptions(**OPTIONS | changes), weights=weights)
 
 
 def decoded(batch: dict[str, Any]) -> list[tuple[str, str]]:
@@ -54,7 +54,7 @@ def test_an_epoch_has_every_pair_once_within_the_budget(corpus: Corpus) -> None:
 
 def test_the_order_depends_on_seed_and_epoch_alone(corpus: Corpus) -> None:
     def order(number: int, seed: int = 1) -> list[list[int]]:
-        return [batch.rows.tolist() for batch in next(batches_of(corpus, seed=seed).pools(number, 0))]
+        return [rows.tolist() for rows in next(batches_of(corpus, seed=seed).pools(number, 0))]
 
     assert order(0) == order(0)
     assert order(0) != order(1)
@@ -78,26 +78,46 @@ def test_pairs_that_are_too_long_are_left_out_or_cut(corpus: Corpus) -> None:
 
 
 def test_sources_are_mixed_by_weight(corpus: Corpus) -> None:
-    rows = np.concatenate([batch.rows for batch in next(batches_of(corpus, weights=(1, 4)).pools(0, 0))])
+    rows = np.concatenate(next(batches_of(corpus, weights=(1, 4)).pools(0, 0)))
     # 60 x 1 and 30 x 4 of 90 rows: a third and two thirds.
     assert [int((rows < 60).sum()), int((rows >= 60).sum())] == [30, 60]
     assert set(rows[rows >= 60].tolist()) == set(range(60, 90))
 
 
-def shout(texts: Sequence[str], seed: int) -> list[list[int]]:
-    return [[seed % 1000 + 4, *ids] for ids in TOKENIZER(list(texts)).input_ids]
+def stutter(texts: Sequence[str], seed: int) -> list[list[int]]:
+    """The ids of each text, some of them several times."""
+    rng = np.random.default_rng(seed)
+    return [[4] * int(rng.integers(9)) + ids for ids in TOKENIZER(list(texts)).input_ids]
 
 
-def test_random_segmentation_is_a_function_of_the_batch(corpus: Corpus) -> None:
-    batches = batches_of(corpus, samples=(shout, shout))
-    planned = next(batches.pools(0, 0))
-    assert len({batch.seed for batch in planned}) == len(planned)
-    first, again = batches.collate(planned[0]), batches.collate(planned[0])
-    assert first["input_ids"].tolist() == again["input_ids"].tolist()
-    assert set(first["input_ids"][:, 0].tolist()) == {planned[0].seed % 1000 + 4}
-    assert set(first["labels"][:, 0].tolist()) == {(planned[0].seed + 1) % 1000 + 4}
-    sources = sorted(text for text, _ in (PAIRS[row] for row in planned[0].rows))
-    assert sorted(TOKENIZER.batch_decode(first["input_ids"][:, 1:], skip_special_tokens=True)) == sources
+def resegmented(corpus: Corpus, **changes: Any) -> StreamedPairBatches:
+    return StreamedPairBatches.resegmenting(batches_of(corpus, **changes), (stutter, stutter))
+
+
+def test_what_is_segmented_at_random_is_planned_by_what_comes_of_it(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paperformer.training.data.batches.pair_batches.RESEGMENTED_PAIRS", 40)
+    batches = resegmented(corpus)
+    pools = list(batches.pools(0, 0))
+    assert [sum(map(len, pool)) for pool in pools] == [40, 40, 10]
+    assert list(batches.pools(0, 2)) == pools[2:]
+    assert list(batches.pools(0, 0)) == pools != list(batches.pools(1, 0))
+    tensors = [batches.collate(batch) for pool in pools for batch in pool]
+    assert {
+        (s.lstrip(STUTTERED).strip(), t.lstrip(STUTTERED).strip()) for batch in tensors for s, t in decoded(batch)
+    } == set(PAIRS)
+    for batch in tensors:
+        assert len(batch["input_ids"]) * max(batch["input_ids"].shape[1], batch["labels"].shape[1]) <= 120
+    assert any((batch["input_ids"] == 4).any() for batch in tensors)
+    assert batches.facts() == batches_of(corpus).facts()
+
+
+def test_what_becomes_too_long_by_it_is_left_out_this_time(corpus: Corpus) -> None:
+    longest = max(len(ids) for pair in PAIRS for ids in TOKENIZER(list(pair)).input_ids)
+    counts = [sum(map(len, next(resegmented(corpus, max_length=longest).pools(number, 0)))) for number in range(6)]
+    assert all(count < len(PAIRS) for count in counts)
+    assert len(set(counts)) > 1
 
 
 def test_statistics_are_those_of_the_tensors(corpus: Corpus) -> None:
@@ -120,7 +140,9 @@ def test_a_stream_has_the_same_pairs_in_pools_that_can_be_skipped(corpus: Corpus
         encoded.append(len(texts))
         return batch_encoder(TOKENIZER)(list(texts))
 
-    stream = StreamedPairBatches(chunks, (encode, encode), BatchOptions(**OPTIONS), buffer)
+    stream = StreamedPairBatches(
+        chunks=chunks, encoders=(encode, encode), options=BatchOptions(**OPTIONS), buffer=buffer
+    )
     pools = list(stream.pools(0, 0))
     assert len(pools) == -(-90 // buffer)
     assert sorted(pair for pool in pools for batch in pool for pair in decoded(stream.collate(batch))) == sorted(PAIRS)
@@ -135,10 +157,10 @@ def test_a_stream_has_the_same_pairs_in_pools_that_can_be_skipped(corpus: Corpus
 def test_the_batches_can_go_to_another_process(corpus: Corpus) -> None:
     import pickle
 
-    batches = batches_of(corpus, samples=(partial(shout), partial(shout)))
-    planned = next(batches.pools(0, 0))[0]
-    copy = pickle.loads(pickle.dumps(batches.collate))
-    assert copy(planned)["labels"].tolist() == batches.collate(planned)["labels"].tolist()
+    for batches in (batches_of(corpus), resegmented(corpus)):
+        planned = next(iter(batches.pools(0, 0)))[0]
+        copy = pickle.loads(pickle.dumps(batches.collate))
+        assert copy(planned)["labels"].tolist() == batches.collate(planned)["labels"].tolist()
 
 
 def test_the_longest_batch_has_as_many_positions_as_any(corpus: Corpus) -> None:
@@ -161,7 +183,7 @@ def test_of_a_truncated_pair_only_what_is_left_counts(corpus: Corpus) -> None:
 def test_no_batch_of_a_stream_is_larger_than_its_longest(tokens: int, shape: tuple[int, int]) -> None:
     options = BatchOptions(**OPTIONS | {"tokens_per_batch": tokens})
     nothing: Any = None
-    longest = StreamedPairBatches(nothing, nothing, options, 10).longest_batch()
+    longest = StreamedPairBatches(chunks=nothing, encoders=nothing, options=options, buffer=10).longest_batch()
     assert {tuple(tensor.shape) for tensor in longest.values()} == {shape}
     assert longest["attention_mask"].all()
     assert (longest["labels"] >= 0).all()

@@ -154,7 +154,7 @@ class TranslationScoring:
         outputs = self._translate(model, sources, **decoding)
         scores = score_outputs(outputs, [references], self._options, resamples=RESAMPLES)
         scores.append(self._loss(model, split))
-        return Evaluation(scores=scores, outputs=outputs, decoding=decoding)
+        return Evaluation(scores=scores, outputs=outputs, decoding=decoding, pairs=self.pairs[split])
 
     def samples(self, outputs: Sequence[str]) -> list[tuple[str, ...]]:
         """(source, reference, output) of the first test sentences."""

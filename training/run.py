@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from importlib.metadata import version
@@ -36,7 +36,9 @@ from .engine.devices.precision import Precision
 from .engine.guard import TrainingDivergedError
 from .engine.loop import FittedModel, fit
 from .engine.stop_request import TrainingStopped
-from .evaluation.evaluation_file import EVALUATION_FILE, OUTPUTS_FILE, PAIRS_FILE, entry_of
+from .evaluation.evaluation_file import EVALUATION_FILE, OUTPUTS_FILE, PAIRS_FILE, Evaluation, entry_of
+from .evaluation.metrics import scoring_options
+from .evaluation.translation_report import Weaknesses, find_weaknesses
 from .exact_weights import hash_weights
 from .publishing import upload
 from .recipe.optimization import Optimization
@@ -48,6 +50,9 @@ from .run_folder import METRICS_FILE, NothingSaved, RunFolder
 from .tasks.base_model import base_tokenizers, find_base
 from .tasks.objective import Objective
 from .tasks.protocols import Task
+
+WORST_SENTENCES = 5
+"""How many a card shows."""
 
 
 def make_tokenizers(objective: Objective, recipe: Recipe[Any], splits: Splits) -> Tokenizers:
@@ -250,7 +255,7 @@ def _finish(
             (path / "evaluation").mkdir()
             (path / "evaluation" / OUTPUTS_FILE).write_text(outputs, encoding="utf-8")
         if objective.has_card:
-            write_card(path, _facts(objective, recipe, folder, task, fitted, entries, samples, command))
+            write_card(path, _facts(objective, recipe, folder, task, fitted, entries, evaluation, command))
 
     def write_evaluation(path: Path) -> None:
         (path / EVALUATION_FILE).write_text(_json(entries), encoding="utf-8")
@@ -280,8 +285,8 @@ def _facts(
     folder: RunFolder,
     task: Task,
     fitted: FittedModel,
-    evaluation: dict[str, dict[str, Any]],
-    samples: Sequence[tuple[str, ...]],
+    entries: dict[str, dict[str, Any]],
+    test: Evaluation,
     command: str,
 ) -> ModelCardFacts:
     """What the card is made of."""
@@ -309,9 +314,19 @@ def _facts(
             for record in metrics
             if record.get("validation", {}).get("loss") is not None  # as it is where it was not finite
         ],
-        evaluation=evaluation,
-        samples=samples,
+        evaluation=entries,
+        samples=task.scoring.samples(test.outputs),
+        weaknesses=_weaknesses(recipe, test),
+        joules=next((record["joules"] for record in reversed(metrics) if record.get("joules") is not None), None),
+        energy_source=next((record["energy"] for record in reversed(metrics) if "energy" in record), ""),
     )
+
+
+def _weaknesses(recipe: Recipe[Any], test: Evaluation) -> Weaknesses | None:
+    """Where the translations of the test split are worst; None where nothing is translated."""
+    if not test.pairs:
+        return None
+    return find_weaknesses(test.pairs, test.outputs, scoring_options(recipe.evaluation), WORST_SENTENCES)
 
 
 def _left_out(folder: RunFolder) -> dict[str, int]:

@@ -15,8 +15,10 @@ from huggingface_hub.utils import _http as client_requests
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from paperformer import (
+    PaperformerEncoderConfig,
     PaperformerForCausalLM,
     PaperformerForConditionalGeneration,
+    PaperformerForMaskedLM,
     PaperformerLMConfig,
     PaperformerSeq2SeqConfig,
     train_tokenizer,
@@ -132,6 +134,15 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     model = PaperformerForCausalLM(PaperformerLMConfig(num_hidden_layers=1, vocab_size=len(tokenizer), **SIZE))
     model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=6, eos_token_id=2, pad_token_id=0)
     return finish(model, tokenizer, tmp_path_factory.mktemp("runs") / "tiny.lm", "text-generation", "A dog")
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    torch.manual_seed(3)
+    tokenizer = train_tokenizer(TEXTS * 3, 300, append_eos=True, mask_token=True)
+    tokenizer.split_special_tokens = False  # in a text to be filled in, <mask> is the token
+    model = PaperformerForMaskedLM(PaperformerEncoderConfig(num_hidden_layers=1, vocab_size=len(tokenizer), **SIZE))
+    return finish(model, tokenizer, tmp_path_factory.mktemp("runs") / "tiny-encoder", "fill-mask", "A <mask> runs.")
 
 
 @pytest.fixture

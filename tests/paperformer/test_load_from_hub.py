@@ -13,24 +13,13 @@ import torch
 from huggingface_hub import constants
 
 import paperformer
-from paperformer import PaperformerEncoderConfig, PaperformerForMaskedLM, train_tokenizer
 from paperformer.cli import main
 from paperformer.training.publishing import upload
 
-from .conftest import SIZE, TEXTS, Saved, finish
+from .conftest import Saved, finish
 from .hub_server import Hub
 
 IDS = torch.tensor([[5, 70, 9, 2]])
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    torch.manual_seed(3)
-    tokenizer = train_tokenizer(TEXTS * 3, 300, append_eos=True, mask_token=True)
-    tokenizer.split_special_tokens = False  # in a text to be filled in, <mask> is the token
-    config = PaperformerEncoderConfig(num_hidden_layers=1, vocab_size=len(tokenizer), **SIZE)
-    folder = tmp_path_factory.mktemp("runs") / "encoder"
-    return finish(PaperformerForMaskedLM(config), tokenizer, folder, "fill-mask", "A <mask> runs.")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from ..console.input_error import InputError
+from ..console.progress import say
 from . import load_alone
 
 TOLERANCE = 1e-3
@@ -31,6 +32,7 @@ def check_loads_alone(folders: Sequence[Path], models: Sequence[PreTrainedModel]
     Raises:
         InputError: if one cannot be loaded and used there, or computes something else.
     """
+    say(f"loading {', '.join(map(str, folders))} where paperformer is not installed")
     for folder, model, result in zip(folders, models, _load(folders), strict=True):
         if result["error"] is not None:
             raise InputError(

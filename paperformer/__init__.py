@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .hub.registration import register_with_transformers
 
 if TYPE_CHECKING:
+    from .api.publishing import push_to_hub
     from .api.recipes import read_recipe
     from .api.runs import Run, prepare, train
     from .api.sweeps import sweep
@@ -49,6 +50,7 @@ __all__ = [
     "generate",
     "metric_path",
     "prepare",
+    "push_to_hub",
     "read_recipe",
     "score",
     "sweep",
@@ -76,6 +78,7 @@ _MODULES = {
     "generate": ".api.texts",
     "metric_path": ".metrics",
     "prepare": ".api.runs",
+    "push_to_hub": ".api.publishing",
     "read_recipe": ".api.recipes",
     "score": ".api.texts",
     "sweep": ".api.sweeps",

@@ -4,8 +4,10 @@ transformers initialises a tensor that is missing at random, drops one that it d
 such a model writes is nonsense that looks like a result.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -81,6 +83,19 @@ def put_weights(model: PreTrainedModel, weights: Mapping[str, torch.Tensor], pla
     _check_names(place, model, own.keys() - given.keys(), given.keys() - own.keys(), shapes)
     model.load_state_dict(given)
     model.tie_weights()
+
+
+def hash_weights(folder: Path) -> str:
+    """SHA-256 of the weights in a model's folder, file by file in the order of their names.
+
+    Of a single file it is what `sha256sum` and the file's page on the Hub show.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        with file.open("rb") as content:
+            for block in iter(lambda: content.read(1 << 22), b""):
+                digest.update(block)
+    return digest.hexdigest()
 
 
 def _of_the_same_layers(names: Collection[str], model: PreTrainedModel) -> set[str]:

@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from importlib.metadata import version
@@ -22,7 +22,6 @@ import yaml
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import InitProcessGroupKwargs
-from huggingface_hub.errors import HfHubHTTPError
 
 from .atomic_files import replace_file, replace_folder
 from .console.input_error import InputError, one_line_errors
@@ -37,17 +36,23 @@ from .engine.devices.precision import Precision
 from .engine.guard import TrainingDivergedError
 from .engine.loop import FittedModel, fit
 from .engine.stop_request import TrainingStopped
-from .evaluation.evaluation_file import EVALUATION_FILE, entry_of
+from .evaluation.evaluation_file import EVALUATION_FILE, OUTPUTS_FILE, PAIRS_FILE, Evaluation, entry_of
+from .evaluation.metrics import scoring_options
+from .evaluation.translation_report import Weaknesses, find_weaknesses
+from .exact_weights import hash_weights
 from .publishing import upload
 from .recipe.optimization import Optimization
 from .recipe.recipe import Recipe
 from .reporting.card import ModelCardFacts, write_card
 from .reporting.report import write_report
 from .reporting.trackers import check_trackers, start_trackers
-from .run_folder import NothingSaved, RunFolder
+from .run_folder import METRICS_FILE, NothingSaved, RunFolder
 from .tasks.base_model import base_tokenizers, find_base
 from .tasks.objective import Objective
 from .tasks.protocols import Task
+
+WORST_SENTENCES = 5
+"""How many a card shows."""
 
 
 def make_tokenizers(objective: Objective, recipe: Recipe[Any], splits: Splits) -> Tokenizers:
@@ -226,38 +231,52 @@ def _finish(
 ) -> None:
     """Scores the model on validation and test; the first process writes the model folder and its card."""
     entries: dict[str, dict[str, Any]] = {}
-    outputs: Sequence[str] = []
     for split in ("validation", "test"):
         started = time.perf_counter()
-        if (evaluation := fitted.evaluate(split)) is None:
+        evaluated = fitted.evaluate(split)
+        if evaluated is None:
             return
+        evaluation = evaluated
         entries[split] = entry_of(objective.hub_task, split, evaluation, time.perf_counter() - started)
-        outputs = evaluation.outputs
         say(f"{split}: {', '.join(f'{score.metric.entry} {score.value:.3f}' for score in evaluation.scores)}")
     if not is_first_process():
         return
-    scores = json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
-    samples = task.scoring.samples(outputs)
-
-    def write_evaluation(path: Path) -> None:
-        (path / EVALUATION_FILE).write_text(scores, encoding="utf-8")
-        for name, records in (("test.outputs", outputs), ("samples", samples)):
-            lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-            (path / f"{name}.jsonl").write_text(lines, encoding="utf-8")
-
-    replace_folder(folder.evaluation_path, write_evaluation)
+    samples = task.scoring.samples(evaluation.outputs)
+    outputs = _json_lines(evaluation.outputs)
 
     def write_model(path: Path) -> None:
         fitted.model.save_pretrained(path)
         tokenizers.save(path)
-        (path / EVALUATION_FILE).write_text(scores, encoding="utf-8")
+        for entry in entries.values():
+            entry["weights_sha256"] = hash_weights(path)
+        (path / EVALUATION_FILE).write_text(_json(entries), encoding="utf-8")
+        (path / METRICS_FILE).write_text(_json_lines(folder.curve()), encoding="utf-8")
+        if evaluation.pairs:
+            (path / "evaluation").mkdir()
+            (path / "evaluation" / OUTPUTS_FILE).write_text(outputs, encoding="utf-8")
         if objective.has_card:
-            write_card(path, _facts(objective, recipe, folder, task, fitted, entries, samples, command))
+            write_card(path, _facts(objective, recipe, folder, task, fitted, entries, evaluation, command))
+
+    def write_evaluation(path: Path) -> None:
+        (path / EVALUATION_FILE).write_text(_json(entries), encoding="utf-8")
+        (path / OUTPUTS_FILE).write_text(outputs, encoding="utf-8")
+        (path / "samples.jsonl").write_text(_json_lines(samples), encoding="utf-8")
+        if evaluation.pairs:
+            (path / PAIRS_FILE).write_text(_json_lines(evaluation.pairs), encoding="utf-8")
 
     replace_folder(folder.model_path, write_model)
+    replace_folder(folder.evaluation_path, write_evaluation)
     say(f"report: {write_report(folder.path)}")
     if recipe.run.push_to_hub:
         _publish(folder.model_path, recipe.run.push_to_hub)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _json_lines(records: Iterable[Any]) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 def _facts(
@@ -266,8 +285,8 @@ def _facts(
     folder: RunFolder,
     task: Task,
     fitted: FittedModel,
-    evaluation: dict[str, dict[str, Any]],
-    samples: Sequence[tuple[str, ...]],
+    entries: dict[str, dict[str, Any]],
+    test: Evaluation,
     command: str,
 ) -> ModelCardFacts:
     """What the card is made of."""
@@ -295,9 +314,19 @@ def _facts(
             for record in metrics
             if record.get("validation", {}).get("loss") is not None  # as it is where it was not finite
         ],
-        evaluation=evaluation,
-        samples=samples,
+        evaluation=entries,
+        samples=task.scoring.samples(test.outputs),
+        weaknesses=_weaknesses(recipe, test),
+        joules=next((record["joules"] for record in reversed(metrics) if record.get("joules") is not None), None),
+        energy_source=next((record["energy"] for record in reversed(metrics) if "energy" in record), ""),
     )
+
+
+def _weaknesses(recipe: Recipe[Any], test: Evaluation) -> Weaknesses | None:
+    """Where the translations of the test split are worst; None where nothing is translated."""
+    if not test.pairs:
+        return None
+    return find_weaknesses(test.pairs, test.outputs, scoring_options(recipe.evaluation), WORST_SENTENCES)
 
 
 def _left_out(folder: RunFolder) -> dict[str, int]:
@@ -313,13 +342,13 @@ def _left_out(folder: RunFolder) -> dict[str, int]:
 
 def _publish(model_path: Path, repo_id: str) -> None:
     try:
-        address = upload.push(model_path, repo_id)
-    except (HfHubHTTPError, OSError) as error:
+        publication = upload.push(model_path, repo_id)
+    except InputError as error:
+        again = shlex.join(["paperformer", "push", str(model_path), repo_id])
         raise InputError(
-            f"{model_path} is finished, and could not be uploaded to {repo_id}: {str(error).splitlines()[0]}; "
-            f"try again with: paperformer push {model_path} {repo_id}"
+            f"{model_path} is finished, and could not be published on {repo_id}: {error}; try again with: {again}"
         ) from error
-    say(f"published: {address}")
+    say(f"published: {publication.address} {publication.commit}")
 
 
 def _title(source: Source) -> str:

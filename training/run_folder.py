@@ -51,6 +51,10 @@ if TYPE_CHECKING:
     from .recipe.run import RunOptions
 
 
+METRICS_FILE = "metrics.jsonl"
+BULKY = {"gradient_norm_by_layer"}
+
+
 class NothingSaved(KeyboardInterrupt):
     """An interruption of a run that was to replace another, before there was anything to go on with."""
 
@@ -64,7 +68,7 @@ class RunFolder:
         self.recipe_path = self.path / "recipe.yaml"
         self.data_path = self.path / "data.json"
         self.base_path = self.path / "base.json"
-        self.metrics_path = self.path / "metrics.jsonl"
+        self.metrics_path = self.path / METRICS_FILE
         self.samples_path = self.path / "samples.jsonl"
         self.checkpoints_path = self.path / "checkpoints"
         self.evaluation_path = self.path / "evaluation"
@@ -225,6 +229,10 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """All complete lines of metrics.jsonl."""
         return _records(self.metrics_path)
+
+    def curve(self) -> list[dict[str, Any]]:
+        """The same for the model's own folder: without what makes most of it, and says little beside the model."""
+        return [{name: value for name, value in record.items() if name not in BULKY} for record in self.metrics()]
 
     def samples(self) -> list[dict[str, Any]]:
         """All complete lines of samples.jsonl."""

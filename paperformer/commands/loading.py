@@ -124,7 +124,7 @@ def load_fast_tokenizer(name: str) -> "PreTrainedTokenizerFast":
     """
     from transformers import PreTrainedTokenizerFast
 
-    _be_quiet()
+    be_quiet()
     _check_place(name, "a tokenizer's folder")
     path = Path(name)
     if path.is_dir() and not any(any(path.glob(pattern)) for pattern in ("tokenizer*", "vocab*", "*.model")):
@@ -141,7 +141,7 @@ def prepare_to_load(model: str) -> None:
     Raises:
         InputError: if it cannot.
     """
-    _be_quiet()
+    be_quiet()
     _check_place(model, "a model's folder")
     if Path(model).is_dir() and not (Path(model) / "config.json").is_file():
         raise InputError(f"{model} is no model's folder: no config.json")
@@ -153,7 +153,8 @@ def model_name(model: str) -> str:
     return path.parent.name if path.name == "model" else path.name
 
 
-def _be_quiet() -> None:
+def be_quiet() -> None:
+    """Lets transformers load without a word."""
     import transformers
 
     transformers.logging.set_verbosity_error()
@@ -175,6 +176,8 @@ def _loading(name: str, kind: str) -> Iterator[None]:
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
+    from ..training.publishing.hub_requests import explain_download
+
     try:
         yield
     except InputError:
@@ -190,5 +193,5 @@ def _loading(name: str, kind: str) -> Iterator[None]:
                 "read them, and where a command has --trust_remote_code, give that if you trust them"
             ) from error
         missing = "it lacks " if isinstance(error, KeyError) else ""
-        reason = missing + str(error).strip().splitlines()[0]
+        reason = explain_download(error, name) or missing + str(error).strip().splitlines()[0]
         raise InputError(f"{name} is no {kind} that can be loaded: {reason}") from error

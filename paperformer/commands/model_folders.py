@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
 from ..training.console.input_error import InputError
-from .loading import load_config
+from .loading import be_quiet, load_config
 
 Foreign = Literal["marian", "gpt2", "llama", "bert"]
 Direction = TypedDict("Direction", {"to": Foreign, "from": Foreign}, total=False)  # a parameter cannot be named `from`
@@ -42,19 +42,42 @@ def convert(model: str, output: str, **direction: Unpack[Direction]) -> None:
     print(output)
 
 
-def push(folder: str, repo_id: str, private: bool | None = None) -> None:
-    """Upload a finished, scored model folder to the Hub.
+def push(
+    run: str,
+    repo_id: str,
+    private: bool = True,
+    create_pr: bool = False,
+    revision: str | None = None,
+    tag: str | None = None,
+    collection: str | None = None,
+    commit_message: str | None = None,
+    force: bool = False,
+) -> None:
+    """Publish a finished, scored model on the Hub, in one commit; one that is significantly worse is refused.
 
     Args:
-        folder: A run's model folder, with weights, tokenizer, code, card and scores.
+        run: A run's folder, or the model folder in it, with weights, tokenizer, code, card and scores.
         repo_id: USER/NAME on the Hub; it is made if it is missing. Log in first with: hf auth login.
-        private: Whether a new repository is private; by default as the account is set.
+        private: Whether a new repository is private; one that is there stays as it is.
+        create_pr: Open a pull request instead of changing the repository.
+        revision: Branch to commit to, by default main.
+        tag: Name for the commit, such as v1.0.
+        collection: Collection to put the model into: a title, or USER/TITLE-ID of one that is there.
+        commit_message: By default: Upload model with paperformer.
+        force: Publish it though it is significantly worse than what is on the Hub.
     """
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
     from ..training.publishing.upload import push as push_folder
 
-    try:
-        print(push_folder(folder, repo_id, private=private))
-    except (HFValidationError, HfHubHTTPError, OSError) as error:
-        raise InputError(f"{repo_id}: {str(error).splitlines()[0]}") from error
+    be_quiet()
+    published = push_folder(
+        run,
+        repo_id,
+        private=private,
+        create_pr=create_pr,
+        revision=revision,
+        tag=tag,
+        collection=collection,
+        commit_message=commit_message,
+        force=force,
+    )
+    print(f"{published.address} {published.commit}")

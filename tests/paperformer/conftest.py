@@ -1,25 +1,35 @@
 """Finished model folders, as a run leaves them, of tiny random models; and commands that are refused."""
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import close_session, constants, file_download
+from huggingface_hub.utils import _http as client_requests
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from paperformer import (
+    PaperformerEncoderConfig,
     PaperformerForCausalLM,
     PaperformerForConditionalGeneration,
+    PaperformerForMaskedLM,
     PaperformerLMConfig,
     PaperformerSeq2SeqConfig,
     train_tokenizer,
 )
 from paperformer.cli import main
 from paperformer.training.data.splits import SplitFacts
+from paperformer.training.exact_weights import hash_weights
+from paperformer.training.publishing import hub_requests
 from paperformer.training.reporting.card import ModelCardFacts, write_card
+
+from .hub_server import Hub, serve_hub
 
 TEXTS = ["A dog runs on the beach.", "Ein Hund läuft am Strand.", "Two men talk.", "Zwei Männer reden."]
 SIZE = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "max_position_embeddings": 64}
@@ -36,6 +46,7 @@ SCORES: dict[str, dict[str, Any]] = {
         "split": "test",
         "loss": {"nats_per_token": 3.21987, "tokens": 4567},
     },
+    "fill-mask": {"task": "fill-mask", "split": "test", "loss": {"nats_per_token": 2.5, "tokens": 345}},
 }
 
 
@@ -52,10 +63,18 @@ class Saved:
         return AutoTokenizer.from_pretrained(self.folder, subfolder="target_tokenizer", trust_remote_code=False)
 
 
-def finish(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, task: Any, prompt: str) -> Saved:
+def finish(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    task: Any,
+    prompt: str,
+    scores: dict[str, Any] | None = None,
+) -> Saved:
     model.eval().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    (folder / "evaluation.json").write_text(json.dumps({"test": SCORES[task]}), "utf-8")
+    scores = (scores or SCORES[task]) | {"weights_sha256": hash_weights(folder)}
+    (folder / "evaluation.json").write_text(json.dumps({"test": scores}), "utf-8")
     facts = ModelCardFacts(
         name=folder.name,
         task=task,
@@ -71,7 +90,7 @@ def finish(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: P
         minutes=0.5,
         versions={"torch": torch.__version__},
         validation_curve=[(1, 5.0)],
-        evaluation={"test": SCORES[task]},
+        evaluation={"test": scores},
         samples=[(prompt, "", "")[: 3 if task == "translation" else 2]],
     )
     write_card(folder, facts)
@@ -115,6 +134,34 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     model = PaperformerForCausalLM(PaperformerLMConfig(num_hidden_layers=1, vocab_size=len(tokenizer), **SIZE))
     model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=6, eos_token_id=2, pad_token_id=0)
     return finish(model, tokenizer, tmp_path_factory.mktemp("runs") / "tiny.lm", "text-generation", "A dog")
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    torch.manual_seed(3)
+    tokenizer = train_tokenizer(TEXTS * 3, 300, append_eos=True, mask_token=True)
+    tokenizer.split_special_tokens = False  # in a text to be filled in, <mask> is the token
+    model = PaperformerForMaskedLM(PaperformerEncoderConfig(num_hidden_layers=1, vocab_size=len(tokenizer), **SIZE))
+    return finish(model, tokenizer, tmp_path_factory.mktemp("runs") / "tiny-encoder", "fill-mask", "A <mask> runs.")
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A Hub that knows the token of the environment; huggingface_hub asks it, and takes no time between attempts."""
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    with serve_hub() as hub:
+        monkeypatch.setenv("HF_TOKEN", "hf_of_me")
+        monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+        template = f"{hub.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # see hub_server
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", "/nowhere")
+        for module in (hub_requests, client_requests, file_download):
+            monkeypatch.setattr(module, "time", SimpleNamespace(sleep=hub.sleeps.append, time=time.time))
+        yield hub
+        close_session()
 
 
 @pytest.fixture

@@ -248,22 +248,6 @@ def test_train_passes_its_arguments_on(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "paperformer train seq2seq --help" in capsys.readouterr().out
 
 
-def test_push_and_what_the_hub_refuses(
-    lm: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
-) -> None:
-    monkeypatch.setattr(
-        "paperformer.training.publishing.upload.push", lambda folder, repo_id, private: f"{repo_id} {private}"
-    )
-    main(["push", str(lm.folder), "me/tiny", "--private", "true"])
-    assert capsys.readouterr().out == "me/tiny True\n"
-
-    def fail(*arguments: object, **options: object) -> None:
-        raise ConnectionError("no network\nat all")
-
-    monkeypatch.setattr("paperformer.training.publishing.upload.push", fail)
-    assert refused("push", lm.folder, "me/tiny") == "me/tiny: no network"
-
-
 def test_flags_need_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr("paperformer.quickstart.run_quickstart", lambda path, fast: calls.append((path, fast)))

@@ -1,4 +1,4 @@
-"""What may be pushed to the Hub, and what is asked of it."""
+"""What may be pushed to the Hub: whatever is refused here is refused before anything is asked of the Hub."""
 
 import json
 import shutil
@@ -7,40 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import ModelCard, RepoUrl
-from huggingface_hub.utils import filter_repo_objects
+from huggingface_hub import ModelCard
 
+from paperformer.training.exact_weights import hash_weights
 from paperformer.training.publishing import upload
 from paperformer.training.publishing.upload import push
 
 from .conftest import Saved
+from .hub_server import Hub
 
 
-class FakeHub:
-    """Stands in for huggingface_hub.HfApi, and remembers what was asked of it."""
-
-    def __init__(self) -> None:
-        self.token: str | None = None
-        self.calls: list[tuple[str, dict[str, Any]]] = []
-
-    def __call__(self, token: str | None) -> "FakeHub":
-        self.token = token
-        return self
-
-    def create_repo(self, repo_id: str, **kwargs: Any) -> RepoUrl:
-        self.calls.append(("create_repo", {"repo_id": repo_id, **kwargs}))
-        full_name = repo_id if "/" in repo_id else f"someone/{repo_id}"
-        return RepoUrl(f"https://huggingface.co/{full_name}")
-
-    def upload_folder(self, **kwargs: Any) -> None:
-        self.calls.append(("upload_folder", kwargs))
-
-
-@pytest.fixture
-def fake_hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
-    fake = FakeHub()
-    monkeypatch.setattr(upload, "HfApi", fake)
-    return fake
+@pytest.fixture(autouse=True)
+def without_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `clean_process` finds is another file's concern (test_publishing.py), and takes seconds."""
+    monkeypatch.setattr(upload, "check_loads_alone", lambda folders, models: None)
 
 
 @pytest.fixture
@@ -49,28 +29,21 @@ def finished(seq2seq: Saved, tmp_path: Path) -> Path:
 
 
 class TestPush:
-    def test_a_finished_folder_is_uploaded_as_it_is(self, finished: Path, fake_hub: FakeHub) -> None:
+    def test_the_card_says_where_it_is_to_be_found(self, finished: Path, hub: Hub) -> None:
         before = contents(finished)
-        assert push(finished, "tiny", private=True, token="secret") == "https://huggingface.co/someone/tiny"
-        assert fake_hub.token == "secret"
-        (create, repository), (upload, arguments) = fake_hub.calls
-        assert (create, upload) == ("create_repo", "upload_folder")
-        assert repository == {"repo_id": "tiny", "private": True, "exist_ok": True}
-        assert (arguments["repo_id"], arguments["folder_path"]) == ("someone/tiny", finished)
-        after = contents(finished)
-        assert after.pop("README.md") != before.pop("README.md")
-        assert after == before
-
-    def test_the_card_says_where_it_is_to_be_found(self, finished: Path, fake_hub: FakeHub) -> None:
-        for repo_id in ("someone/first", "someone/second"):
+        for repo_id in ("me/first", "me/second"):
             push(finished, repo_id)
             card = ModelCard.load(finished / "README.md")
             assert card.text.count("model_id =") == card.text.count(f'model_id = "{repo_id}"') == 1
             assert card.data.model_name == "tiny-en-de"
+        after = contents(finished)
+        assert after.pop("README.md") != before.pop("README.md")
+        assert after == before
 
-    def test_weights_in_shards(self, finished: Path, fake_hub: FakeHub, seq2seq: Saved) -> None:
+    def test_weights_in_shards(self, finished: Path, hub: Hub, seq2seq: Saved) -> None:
         (finished / "model.safetensors").unlink()
         seq2seq.model.save_pretrained(finished, max_shard_size="10KB")
+        stamp(finished)
         push(finished, "tiny")
         shard = next(finished.glob("model-00002-of-*.safetensors"))
         shard.unlink()
@@ -102,6 +75,17 @@ class TestPush:
             (lambda f: (f / "evaluation.json").write_text("{}"), r"evaluation\.json has no scores"),
             (lambda f: (f / "evaluation.json").write_text("[]"), r"evaluation\.json holds no JSON object"),
             (lambda f: spoil_score(f / "evaluation.json"), r"evaluation\.json gives BLEU as nan"),
+            (lambda f: unstamp(f), r"evaluation\.json does not say of which weights its scores are .*; resume the run"),
+            (lambda f: nudge(f / "model.safetensors"), r"the scores of other weights \(SHA-256 .*\.\.\.\) than those"),
+            (
+                lambda f: rescore(f / "evaluation.json"),
+                r"not the same scores: test bleu 12\.3\d* is in one of them",
+            ),
+            (lambda f: enlarge(f / "tokenizer.json"), r"tokenizer\.json has 301 entries, and the model 300 rows for"),
+            (
+                lambda f: (f / "stack.py").write_text("# hf_of_me"),
+                r"stack\.py has your access token in it; take",
+            ),
             (lambda f: (f / "README.md").unlink(), r"README\.md is missing or shows no scores"),
             (
                 lambda f: (f / "README.md").write_text("# A model"),
@@ -112,13 +96,13 @@ class TestPush:
         ],
     )
     def test_an_unfinished_folder_is_refused(
-        self, damage: Callable[[Path], object], message: str, finished: Path, fake_hub: FakeHub
+        self, damage: Callable[[Path], object], message: str, finished: Path, hub: Hub
     ) -> None:
         damage(finished)
         with pytest.raises(ValueError, match=message) as refusal:
             push(finished, "tiny")
         assert "\n" not in str(refusal.value)
-        assert not fake_hub.calls
+        assert not hub.requests
 
 
 class TestPushWithTwoVocabularies:
@@ -126,13 +110,9 @@ class TestPushWithTwoVocabularies:
     def finished(self, two_vocabularies: Saved, tmp_path: Path) -> Path:
         return Path(shutil.copytree(two_vocabularies.folder, tmp_path / "model"))
 
-    def test_both_tokenizers_are_uploaded(self, finished: Path, fake_hub: FakeHub) -> None:
+    def test_both_tokenizers_are_uploaded(self, finished: Path, hub: Hub) -> None:
         push(finished, "tiny")
-        upload = fake_hub.calls[1][1]
-        files = [path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()]
-        uploaded = set(filter_repo_objects(files, ignore_patterns=upload["ignore_patterns"]))
-        assert uploaded == set(files)
-        assert {"tokenizer.json", "target_tokenizer/tokenizer.json"} <= uploaded
+        assert {"tokenizer.json", "target_tokenizer/tokenizer.json"} <= hub.files("me/tiny").keys()
 
     @pytest.mark.parametrize(
         ("damage", "message"),
@@ -156,12 +136,12 @@ class TestPushWithTwoVocabularies:
         ],
     )
     def test_vocabularies_and_tokenizers_are_as_many(
-        self, damage: Callable[[Path], object], message: str, finished: Path, fake_hub: FakeHub
+        self, damage: Callable[[Path], object], message: str, finished: Path, hub: Hub
     ) -> None:
         damage(finished)
         with pytest.raises(ValueError, match=message):
             push(finished, "tiny")
-        assert not fake_hub.calls
+        assert not hub.requests
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -170,6 +150,38 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def rewrite(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), "utf-8")
+
+
+def stamp(folder: Path) -> None:
+    evaluation = json.loads((folder / "evaluation.json").read_text("utf-8"))
+    evaluation["test"]["weights_sha256"] = hash_weights(folder)
+    (folder / "evaluation.json").write_text(json.dumps(evaluation), "utf-8")
+
+
+def unstamp(folder: Path) -> None:
+    evaluation = json.loads((folder / "evaluation.json").read_text("utf-8"))
+    del evaluation["test"]["weights_sha256"]
+    (folder / "evaluation.json").write_text(json.dumps(evaluation), "utf-8")
+
+
+def nudge(path: Path) -> None:
+    """Another lowest bit of the last weight."""
+    content = bytearray(path.read_bytes())
+    content[-4] ^= 1
+    path.write_bytes(content)
+
+
+def rescore(path: Path) -> None:
+    evaluation = json.loads(path.read_text("utf-8"))
+    evaluation["test"]["bleu"]["score"] = 12.37
+    path.write_text(json.dumps(evaluation), "utf-8")
+
+
+def enlarge(path: Path) -> None:
+    tokenizer = json.loads(path.read_text("utf-8"))
+    special = tokenizer["added_tokens"][0]
+    tokenizer["added_tokens"].append(special | {"id": 300, "content": "<more>"})
+    path.write_text(json.dumps(tokenizer), "utf-8")
 
 
 def cut_short(path: Path) -> None:

@@ -62,7 +62,8 @@ def load(folder: str, auto_class: str) -> dict[str, Any]:
 def run_card(folder: str) -> list[str]:
     """What the code in a model's card prints, run where its `model_id` is a folder."""
     card = Path(folder, "README.md").read_text("utf-8")
-    code = "\n".join(re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL))
+    blocks = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
+    code = "\n".join(block for block in blocks if "import paperformer" not in block)
     os.chdir(Path(folder).parent)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(code, {})

@@ -12,8 +12,11 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
-from paperformer import train_tokenizer
+from paperformer import InputError, train_tokenizer
 from paperformer.training.engine.loop import Trainer
+from paperformer.training.evaluation.evaluation_file import hash_pairs
+from paperformer.training.exact_weights import hash_weights
+from paperformer.training.publishing.upload import Publication
 from paperformer.training.run import _resuming, _typed, main
 from paperformer.training.run_lock import hold_lock
 from paperformer.training.tasks import language_modeling
@@ -55,8 +58,9 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 SCORES = {
     "seq2seq": {"task", "split", "decoding", "bleu", "chrf", "chrf++", "ter", "exact_match"}
-    | {"sentences", "loss", "seconds"},
-    "lm": {"task", "split", "loss", "word_perplexity", "words", "bits_per_byte", "bytes", "windows", "seconds"},
+    | {"sentences", "loss", "seconds", "pairs_sha256", "weights_sha256"},
+    "lm": {"task", "split", "loss", "word_perplexity", "words", "bits_per_byte", "bytes", "windows", "seconds"}
+    | {"weights_sha256"},
 }
 
 
@@ -87,6 +91,16 @@ def test_a_run_from_text_to_a_finished_model(
     outputs = (folder / "evaluation" / "test.outputs.jsonl").read_text("utf-8").splitlines()
     assert len(outputs) == (5 if family == "seq2seq" else 2)
     assert len((folder / "evaluation" / "samples.jsonl").read_text("utf-8").splitlines()) == 2
+    assert {scores["weights_sha256"] for scores in evaluation.values()} == {hash_weights(model_path)}
+    assert "gradient_norm_by_layer" not in (model_path / "metrics.jsonl").read_text("utf-8")
+    assert [json.loads(line)["step"] for line in (model_path / "metrics.jsonl").read_text("utf-8").splitlines()] == [
+        json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()
+    ]
+    if family == "seq2seq":  # what was translated stays here, what the model made of it goes with it
+        pairs = (folder / "evaluation" / "test.pairs.jsonl").read_text("utf-8").splitlines()
+        assert evaluation["test"]["pairs_sha256"] == hash_pairs(map(json.loads, pairs))
+        assert (model_path / "evaluation" / "test.outputs.jsonl").read_text("utf-8").splitlines() == outputs
+        assert not (model_path / "evaluation" / "test.pairs.jsonl").exists()
 
     card = (model_path / "README.md").read_text("utf-8")
     assert card.startswith("---\n")
@@ -356,7 +370,7 @@ def test_a_full_disk(
     assert stopped.value.code == 2
     assert {path.name for path in (tmp_path / "runs" / "tiny").iterdir()} == {
         "recipe.yaml", "data.json", "tokenizer", "config.json", "generation_config.json", "metrics.jsonl",
-        "samples.jsonl", "checkpoints", "evaluation",
+        "samples.jsonl", "checkpoints",
     }  # fmt: skip
     monkeypatch.undo()
     assert run("lm", options["lm"], "--resume").is_dir()
@@ -382,16 +396,16 @@ def test_publishing(
 ) -> None:
     published = []
 
-    def push(folder: Path, repo_id: str) -> str:
+    def push(folder: Path, repo_id: str) -> Publication:
         published.append((folder, repo_id, (folder / "README.md").is_file()))
         if repo_id == "me/offline":
-            raise ConnectionError("no network")
-        return f"https://hub/{repo_id}"
+            raise InputError("no network")
+        return Publication(repo_id=repo_id, commit="c0ffee", address=f"https://hub/{repo_id}")
 
     monkeypatch.setattr("paperformer.training.publishing.upload.push", push)
     path = run("lm", options["lm"], "--push_to_hub", "me/tiny")
     assert published == [(path, "me/tiny", True)]
-    assert "published: https://hub/me/tiny" in capsys.readouterr().err
+    assert "published: https://hub/me/tiny c0ffee" in capsys.readouterr().err
     with pytest.raises(SystemExit) as stopped:
         run("lm", options["lm"], "--overwrite", "--push_to_hub", "me/offline")
     assert stopped.value.code == 2

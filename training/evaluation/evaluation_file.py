@@ -4,11 +4,15 @@
           "bleu": {"score": 39.87, "signature": "...",
                    "confidence": {"mean": 39.86, "half_width": 1.1, "resamples": 1000}},
           "exact_match": 4.2, "sentences": 1000,
-          "loss": {"nats_per_token": 1.6, "tokens": 14000}, "seconds": 12.3}, ...}
+          "loss": {"nats_per_token": 1.6, "tokens": 14000}, "seconds": 12.3,
+          "pairs_sha256": "...", "weights_sha256": "..."}, ...}
 
-Of running text, `windows` is the signature of all scores: "context:256|stride:128".
+Of running text, `windows` is the signature of all scores: "context:256|stride:128". `pairs_sha256` says which sentence
+pairs were translated and scored, and `weights_sha256` with which weights (`exact_weights.hash_weights`).
 """
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,6 +21,12 @@ from .confidence import Confidence
 from .metrics import METRICS, Score
 
 EVALUATION_FILE = "evaluation.json"
+OUTPUTS_FILE = "test.outputs.jsonl"
+"""What the model put out for the test split, a JSON string a line; in the folder `evaluation/` of a run, and of a
+model that translates."""
+
+PAIRS_FILE = "test.pairs.jsonl"
+"""[source, reference] of each of them, in the run's folder only: the test set belongs to others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +40,25 @@ class Evaluation:
     decoding: Mapping[str, Any] = field(default_factory=dict)
     """Settings of generation by which `outputs` were made; empty where they are not what is scored."""
 
+    pairs: Sequence[tuple[str, str]] = ()
+    """(source, reference) of each of the outputs, where they are translations."""
+
+
+def hash_pairs(pairs: Iterable[Sequence[str]]) -> str:
+    """SHA-256 of sentence pairs, by which two test sets are known to be the same."""
+    digest = hashlib.sha256()
+    for pair in pairs:
+        digest.update(json.dumps(list(pair), ensure_ascii=False).encode() + b"\n")
+    return digest.hexdigest()
+
 
 def entry_of(task: str, split: str, evaluation: Evaluation, seconds: float) -> dict[str, Any]:
     """The entry of a split in evaluation.json."""
     entry: dict[str, Any] = {"task": task, "split": split}
     if evaluation.decoding:
         entry["decoding"] = dict(evaluation.decoding)
-    return entry | fields_of(evaluation.scores) | {"seconds": round(seconds, 1)}
+    entry |= fields_of(evaluation.scores) | {"seconds": round(seconds, 1)}
+    return entry | {"pairs_sha256": hash_pairs(evaluation.pairs)} if evaluation.pairs else entry
 
 
 def fields_of(scores: Iterable[Score]) -> dict[str, Any]:

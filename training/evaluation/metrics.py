@@ -12,7 +12,7 @@ from typing import Any, get_args
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
 
-from ..recipe.evaluation import BleuTokenizer
+from ..recipe.evaluation import BleuTokenizer, EvaluationOptions
 from .confidence import Confidence, bootstrap
 from .summed_statistics import SummedStatistics
 
@@ -42,6 +42,11 @@ class ScoringOptions:
         if self.bleu_tokenizer not in get_args(BleuTokenizer):
             known = ", ".join(get_args(BleuTokenizer))
             raise ValueError(f"bleu_tokenizer is {self.bleu_tokenizer}; it must be one of {known}")
+
+
+def scoring_options(options: EvaluationOptions) -> ScoringOptions:
+    """How a run's outputs are compared with references."""
+    return ScoringOptions(bleu_tokenizer=options.bleu_tokenizer, lowercase=options.lowercase)
 
 
 Make = Callable[[ScoringOptions], SacrebleuMetric]

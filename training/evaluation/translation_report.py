@@ -129,13 +129,48 @@ def report_translations(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Weaknesses:
+    """Where a system's translations are worst."""
+
+    by_length: Sequence[LengthGroup]
+    worst: Sequence[tuple[str, str, str, float]]
+    """(source, reference, output, chrF) of the sentences with the lowest chrF, the lowest first."""
+
+
+def find_weaknesses(
+    pairs: Sequence[tuple[str, str]], outputs: Sequence[str], options: ScoringOptions, count: int
+) -> Weaknesses:
+    """Scores by length, and some of the worst sentences.
+
+    Args:
+        pairs: N of (source, reference), N at least 1.
+        outputs: their translations.
+        options: how they are compared.
+        count: how many sentences.
+    """
+    sources, references = map(list, zip(*pairs, strict=True))
+    by_sentence = score_sentences(outputs, [references], options, ("chrf",))
+    rows = [
+        (source, reference, output, scores["chrf"])
+        for (source, reference), output, scores in zip(pairs, outputs, by_sentence, strict=True)
+    ]
+    return Weaknesses(
+        by_length=_score_by_length(outputs, [references], sources, replace(options, warn=False)),
+        worst=sorted(rows, key=lambda row: row[-1])[:count],
+    )
+
+
 def score_sentences(
-    hypotheses: Sequence[str], references: References, options: ScoringOptions | None = None
+    hypotheses: Sequence[str],
+    references: References,
+    options: ScoringOptions | None = None,
+    metrics: Iterable[str] = SENTENCE_METRICS,
 ) -> list[dict[str, float]]:
     """Of each of N sentences, {metric: value}, as sacreBLEU's `sentence_score` gives it."""
     options = replace(options or ScoringOptions(), by_sentence=True, warn=False)
     columns = {}
-    for metric in _metrics(SENTENCE_METRICS):
+    for metric in _metrics(metrics):
         assert metric.make is not None
         scorer = metric.make(options)
         statistics = scorer._extract_corpus_statistics(hypotheses, references)

@@ -7,6 +7,7 @@ sentence is there only if a fact stands behind it.
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -20,6 +21,7 @@ from ..atomic_files import replace_file
 from ..data.splits import SplitFacts
 from ..evaluation.evaluation_file import EVALUATION_FILE, read_scores
 from ..evaluation.metrics import Score
+from ..evaluation.translation_report import Weaknesses
 from ..tasks.objective import CardWords
 from ..tasks.registry import objective_of_task
 from .markdown import fenced, markdown_row
@@ -94,6 +96,15 @@ class ModelCardFacts:
     samples: Sequence[Sequence[str]]
     """(source, reference, output) of translations, (prompt, continuation) of language models."""
 
+    weaknesses: Weaknesses | None = None
+    """Where the translations of the test split are worst."""
+
+    joules: float | None = None
+    """Energy that training took, where it is known."""
+
+    energy_source: str = ""
+    """How that was measured."""
+
 
 def write_card(folder: str | PathLike[str], facts: ModelCardFacts) -> Path:
     """Writes README.md, the model's card, into its folder, whole or not at all.
@@ -147,7 +158,12 @@ def build_card(facts: ModelCardFacts) -> ModelCard:
         sparkline=_sparkline([loss for _, loss in facts.validation_curve]),
         curve=[markdown_row(f"{step:,}", f"{loss:.4f}") for step, loss in _thinned(facts.validation_curve)],
         best=best,
+        own_use=words.own_use.format(example=example),
+        own_command=words.own_command.format(example=_quoted_for_shell(facts)),
         minutes=f"{facts.minutes:,.1f}",
+        cost=_cost(facts),
+        lengths=_lengths(facts.weaknesses),
+        worst=_worst(facts.weaknesses),
         versions=", ".join(f"{name} {version}" for name, version in facts.versions.items()),
         samples=_samples(facts, words),
         limits=_limits(facts, words, scores),
@@ -158,8 +174,9 @@ def build_card(facts: ModelCardFacts) -> ModelCard:
 def set_model_id(card: Path, model_id: str) -> None:
     """Makes a card's example code load the model by this name: a folder's path, or `USER/NAME` on the Hub."""
     text = card.read_text("utf-8")
-    line = f"model_id = {json.dumps(model_id)}"
-    changed = re.sub(r'^model_id = ".*"$', lambda match: line, text, count=1, flags=re.MULTILINE)
+    changed = re.sub(
+        r'^(model_id ?= ?)".*"$', lambda match: match[1] + json.dumps(model_id), text, flags=re.MULTILINE
+    )  # in Python, and without blanks in a shell
     if changed != text:
         replace_file(card, changed)
 
@@ -214,6 +231,37 @@ def _vocabulary(config: Mapping[str, Any]) -> str:
     if source := config.get("source_vocab_size"):
         return f"vocabularies of {source:,} (source) and {config['vocab_size']:,} tokens (target)"
     return f"a vocabulary of {config['vocab_size']:,} tokens"
+
+
+def _quoted_for_shell(facts: ModelCardFacts) -> str:
+    return shlex.quote(facts.samples[0][0] if facts.samples else "...")
+
+
+def _cost(facts: ModelCardFacts) -> str:
+    """What training took besides time, in a sentence."""
+    if facts.joules is None:
+        return "The energy that it took is not known."
+    return f"It took {facts.joules / 3.6e6:.3g} kWh, {facts.energy_source}."
+
+
+def _lengths(weaknesses: Weaknesses | None) -> list[str]:
+    """Rows of a table: length of the source, sentences, scores."""
+    return [
+        markdown_row(
+            f"{group.shortest:,} to {group.longest:,}",
+            f"{group.scores[0].count:,}",
+            *(f"{score.value:.{score.metric.digits}f}" for score in group.scores),
+        )
+        for group in (weaknesses.by_length if weaknesses else ())
+    ]
+
+
+def _worst(weaknesses: Weaknesses | None) -> list[str]:
+    """Rows of a table: source, reference, output, chrF."""
+    return [
+        markdown_row(source, reference, output, f"{value:.1f}")
+        for source, reference, output, value in (weaknesses.worst if weaknesses else ())
+    ]
 
 
 def _limits(facts: ModelCardFacts, words: CardWords, scores: Sequence[Score]) -> list[str]:

@@ -1,6 +1,5 @@
 """A model to begin with: the weights, the configuration and the tokenizer of another one, trained further."""
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -17,7 +16,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerF
 from ...modeling.families import Config, Family
 from ..console.input_error import InputError
 from ..data.tokenizers import TARGET_FOLDER, TokenizerNeeds, Tokenizers, check_tokenizers, load_tokenizers
-from ..exact_weights import load_exactly
+from ..exact_weights import hash_weights, load_exactly
 from ..recipe.changes import SAME_WEIGHTS
 from ..recipe.recipe import NOT_CHOSEN, Recipe
 from ..run_folder import RunFolder
@@ -48,13 +47,8 @@ class BaseModel:
 
     @cached_property
     def sha256(self) -> str:
-        """Of its weights, file by file in the order of their names."""
-        digest = hashlib.sha256()
-        for file in sorted(self.folder.glob("*.safetensors")):
-            with file.open("rb") as content:
-                for block in iter(lambda: content.read(1 << 22), b""):
-                    digest.update(block)
-        return digest.hexdigest()
+        """Of its weights."""
+        return hash_weights(self.folder)
 
     def config(self, family: Family) -> Config:
         """Its configuration.

@@ -173,6 +173,8 @@ LANGUAGE_MODELING = Objective(
         use="""generate = pipeline("text-generation", model=model_id, trust_remote_code=True)
 print(generate({example}, max_new_tokens=100)[0]["generated_text"])""",
         generation=", max_new_tokens=100",
+        own_use="print(paperformer.generate(model_id, {example}))",
+        own_command='paperformer generate "$model_id" {example}',
         about_scores="Perplexities compare only where they are counted over the same units; bits a byte do not depend "
         "on the vocabulary.",
         limits=_limits,

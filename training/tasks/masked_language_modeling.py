@@ -201,6 +201,8 @@ print(fill({example}))""",
 best = model(**inputs).logits.argmax(-1)
 filled = inputs.input_ids.where(inputs.input_ids != tokenizer.mask_token_id, best)
 print(tokenizer.decode(filled[0]))""",
+        own_use="print(paperformer.evaluate_text(model_id, {example}))  # how well it fills in this text",
+        own_command='paperformer evaluate "$model_id" text.txt',
         about_scores="Loss and masked accuracy are over tokens masked as in training, always the same ones; "
         "pseudo-perplexity is over tokens masked one at a time, at random places (Salazar et al. 2020). All three "
         "compare only between models of the same vocabulary.",

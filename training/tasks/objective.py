@@ -42,6 +42,12 @@ class CardWords:
     call: str = ""
     """Code that uses `tokenizer` and `model`, where that is not `generate()`."""
 
+    own_use: str = ""
+    """Python that does the same with paperformer; {example} stands for an input."""
+
+    own_command: str = ""
+    """The command line that does it; {example} stands for an input, quoted for a shell."""
+
     about_scores: str
     """What to know before comparing them."""
 

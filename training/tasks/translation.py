@@ -21,7 +21,7 @@ from ..data.tokenizing import Encode, batch_encoder, tokenized_pairs
 from ..evaluation.confidence import RESAMPLES
 from ..evaluation.decoding import translate
 from ..evaluation.evaluation_file import Evaluation
-from ..evaluation.metrics import LOSS, Score, ScoringOptions, score_outputs, validation_metrics
+from ..evaluation.metrics import LOSS, Score, score_outputs, scoring_options, validation_metrics
 from ..evaluation.perplexity import loss_per_token
 from ..recipe.data import ParallelData
 from ..recipe.recipe import Recipe
@@ -120,9 +120,7 @@ class TranslationScoring:
 
     def __init__(self, recipe: Recipe[ParallelData], splits: Splits, tokenizers: Tokenizers):
         self.recipe, self.splits, self.tokenizers = recipe, splits, tokenizers
-        self._options = ScoringOptions(
-            bleu_tokenizer=recipe.evaluation.bleu_tokenizer, lowercase=recipe.evaluation.lowercase
-        )
+        self._options = scoring_options(recipe.evaluation)
 
     @cached_property
     def pairs(self) -> dict[str, list[tuple[str, str]]]:
@@ -152,7 +150,7 @@ class TranslationScoring:
         outputs = self._translate(model, sources, **decoding)
         scores = score_outputs(outputs, [references], self._options, resamples=RESAMPLES)
         scores.append(self._loss(model, split))
-        return Evaluation(scores=scores, outputs=outputs, decoding=decoding)
+        return Evaluation(scores=scores, outputs=outputs, decoding=decoding, pairs=self.pairs[split])
 
     def samples(self, outputs: Sequence[str]) -> list[tuple[str, ...]]:
         """(source, reference, output) of the first test sentences."""
@@ -254,6 +252,8 @@ TRANSLATION = Objective(
         describe=_describe,
         use="""translate = pipeline("translation", model=model_id, trust_remote_code=True)
 print(translate({example})[0]["translation_text"])""",
+        own_use="print(paperformer.translate(model_id, [{example}])[0])",
+        own_command='paperformer translate "$model_id" --input sentences.txt --output translations.txt',
         about_scores="References are the test set's own text, as it was given; scores compare only where their "
         "signatures are the same.",
         sample_columns=("Source", "Reference", "Output"),

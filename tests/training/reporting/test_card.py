@@ -1,6 +1,7 @@
 """A card shows every figure of its run, is valid for the Hub, and shows text as text."""
 
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from huggingface_hub import ModelCard
 
 from paperformer.training.data.splits import SplitFacts
 from paperformer.training.evaluation.evaluation_file import read_scores
-from paperformer.training.evaluation.metrics import EXACT_MATCH, Score
+from paperformer.training.evaluation.metrics import EXACT_MATCH, Score, ScoringOptions
+from paperformer.training.evaluation.translation_report import find_weaknesses
 from paperformer.training.reporting.card import (
     ModelCardFacts,
     build_card,
@@ -84,6 +86,13 @@ LM = replace(
     evaluation=LM_SCORES,
     samples=[("ROMEO:\n", "O, she doth\n\nteach")],
 )
+
+
+class Recorder:
+    """Stands in for the package, and gives back what its `generate` is called with."""
+
+    def generate(self, *arguments: Any) -> Any:
+        return arguments
 
 
 def written(facts: ModelCardFacts, folder: Path) -> str:
@@ -201,7 +210,7 @@ def test_the_example_code_is_python_whatever_the_text(tmp_path: Path) -> None:
     prompt = "\"quoted\" \\ 'and'\n\tläuft"
     text = written(replace(LM, samples=[(prompt, "...")]), tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     calls: list[Any] = []
     code = re.search(r"generate\((.*), max_new_tokens", blocks[0])
     assert code is not None
@@ -209,6 +218,12 @@ def test_the_example_code_is_python_whatever_the_text(tmp_path: Path) -> None:
     assert calls == [prompt]
     for block in blocks:
         compile(block, "card", "exec")
+    own: list[Any] = []
+    exec(blocks[2].replace("import paperformer", ""), {"model_id": "m", "print": own.append, "paperformer": Recorder()})
+    assert own == [("m", prompt)]
+    (command,) = re.findall(r"```bash\n(model_id=.*?)```", text, flags=re.DOTALL)
+    said = subprocess.run(["bash", "-c", f"paperformer() {{ printf '%s|' \"$@\"; }}\n{command}"], capture_output=True)
+    assert said.stdout.decode() == f"generate|plays|{prompt}|"
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends_and_its_best(tmp_path: Path) -> None:
@@ -258,7 +273,8 @@ def test_the_model_can_be_given_another_name_to_load_it_by(tmp_path: Path) -> No
     before = written(LM, tmp_path)
     set_model_id(tmp_path / "README.md", "someone/plays")
     text = (tmp_path / "README.md").read_text("utf-8")
-    assert text == before.replace('model_id = "plays"', 'model_id = "someone/plays"') != before
+    assert text == before.replace('"plays"\n', '"someone/plays"\n') != before
+    assert text.count("someone/plays") == 2  # in Python, and in a shell
 
 
 def test_what_was_left_out_is_said() -> None:
@@ -266,6 +282,27 @@ def test_what_was_left_out_is_said() -> None:
     counts = {"duplicate": 1200, "mojibake": 0, "not UTF-8": 3}
     card = str(build_card(replace(TRANSLATION, left_out=counts)))
     assert "Left out of the training text before training: 1,200 rows (duplicate), 3 rows (not UTF-8).\n" in card
+
+
+def test_where_it_is_worst_is_shown_with_figures() -> None:
+    assert "Where it is worst" not in str(build_card(TRANSLATION))
+    pairs = [(f"{'x' * length} a dog", "Ein Hund läuft weit weg") for length in range(1, 11)]
+    outputs = ["Ein Hund läuft weit weg"] * 8 + ["Ein Hund lief weit weg", "Katze"]
+    weaknesses = find_weaknesses(pairs, outputs, ScoringOptions(), 2)
+    card = str(build_card(replace(TRANSLATION, weaknesses=weaknesses)))
+    section = card.partition("## Where it is worst")[2].partition("## Limits")[0]
+    rows = re.findall(r"^\| (\d+) to (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \|$", section, flags=re.MULTILINE)
+    assert (rows[0][0], rows[-1][1], sum(int(row[2]) for row in rows)) == ("7", "16", 10)
+    assert float(rows[0][4]) == 100
+    assert float(rows[-1][4]) < 20  # Katze
+    worst = [row.split(" | ")[2] for row in section.splitlines() if row.startswith("| xxxx")]
+    assert worst == ["Katze", "Ein Hund lief weit weg"]
+
+
+def test_the_cost_is_said() -> None:
+    assert "The energy that it took is not known." in str(build_card(TRANSLATION))
+    facts = replace(TRANSLATION, joules=1.8e6, energy_source="measured by RAPL")
+    assert "It took 0.5 kWh, measured by RAPL." in str(build_card(facts))
 
 
 def test_two_vocabularies_are_named_and_the_example_decodes_with_the_target_s() -> None:

@@ -76,7 +76,8 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         hint = "; give another --port, or 0 for any that is free" if port else "; give another --host"
         # The message of `create_server` repeats the address; numbers below 0 are of names that cannot be resolved.
-        reason = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror
         raise InputError(f"{host}:{port} cannot be listened at: {reason}{hint}") from error
 
 

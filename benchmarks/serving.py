@@ -59,10 +59,16 @@ class Tally:
     wrong: list[tuple[str, str]] = field(default_factory=list)
     """Answers that are other than without a server."""
     wall: float = 0.0
+    cpu: float = 0.0
+    """Seconds of a processor that the server took."""
+
+
+Server = tuple[str, subprocess.Popen[str]]
+"""Address and process."""
 
 
 @contextmanager
-def server(model: str, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def server(model: str, *options: str) -> Iterator[Server]:
     """A server and its address; stopped by SIGTERM at the end."""
     command = [sys.executable, "-m", "paperformer.cli", "serve", model, "--port", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -140,16 +146,18 @@ def translations_of(sentences: list[str], known: dict[str, str]) -> list[Any]:
 
 
 def measure_throughput(
-    single: str, shared: str, sentences: list[str], rounds: int, seconds: float
+    single: Server, shared: Server, sentences: list[str], rounds: int, seconds: float
 ) -> dict[str, list[Tally]]:
     """Rounds in which each setting has its turn, of about so many seconds each."""
     found: dict[str, list[Tally]] = {}
-    counts = {"alone": 40} | {str(clients): 40 * min(clients, 8) for clients in CLIENTS}
+    counts = {"alone": 10} | {str(clients): max(10, 2 * clients) for clients in CLIENTS}
     for number in range(rounds):
         for name in counts:
-            address, clients = (single, 1) if name == "alone" else (shared, int(name))
+            (address, process), clients = (single, 1) if name == "alone" else (shared, int(name))
             picked = random.Random(number).choices(sentences, k=counts[name])
+            before = sum(psutil.Process(process.pid).cpu_times()[:2])
             tally = asyncio.run(run_clients(address, clients, translations_of(picked, {})))
+            tally.cpu = sum(psutil.Process(process.pid).cpu_times()[:2]) - before
             found.setdefault(name, []).append(tally)
             counts[name] = max(clients, round(counts[name] / tally.wall * seconds))
             print(f"round {number + 1}, {name}: {len(tally.seconds) / tally.wall:.1f} a second", flush=True)
@@ -182,6 +190,7 @@ async def storm(
 
 def report(arguments: argparse.Namespace, rounds: dict[str, list[Tally]], tally: Tally, memory: list[float]) -> str:
     rows = []
+    cpu = {name: 1000 * sum(t.cpu for t in own) / sum(len(t.seconds) for t in own) for name, own in rounds.items()}
     for name, tallies in rounds.items():
         speeds = [len(each.seconds) / each.wall for each in tallies]
         times = np.concatenate([each.seconds for each in tallies]) * 1000
@@ -189,7 +198,7 @@ def report(arguments: argparse.Namespace, rounds: dict[str, list[Tally]], tally:
         p50, p90, p99 = np.percentile(times, [50, 90, 99])
         rows.append(
             f"| {what} | {np.median(speeds):.1f} ({min(speeds):.1f} to {max(speeds):.1f}) "
-            f"| {p50:.0f} | {p90:.0f} | {p99:.0f} | {len(times):,} |"
+            f"| {p50:.0f} | {p90:.0f} | {p99:.0f} | {cpu[name]:.1f} | {len(times):,} |"
         )
     speed = {name: np.median([len(each.seconds) / each.wall for each in own]) for name, own in rounds.items()}
     part = max(1, len(memory) // 10)
@@ -209,11 +218,12 @@ Single sentences, each client sends one when its last is answered. {len(next(ite
 the settings take turns, since other work on the machine comes and goes: the median of the rounds, the slowest and the
 fastest. Times are of all rounds together, in ms, over HTTP.
 
-| clients | sentences a second | p50 | p90 | p99 | requests |
-|---|---|---|---|---|---|
+| clients | sentences a second | p50 | p90 | p99 | CPU-ms a sentence | requests |
+|---|---|---|---|---|---|---|
 {chr(10).join(rows)}
 
-With 64 clients the server translates {speed["64"] / speed["alone"]:.1f} times as much as for one after another.
+With 64 clients the server translates {speed["64"] / speed["alone"]:.1f} times as much as for one after another, and a
+sentence costs {cpu["alone"] / cpu["64"]:.1f} times less of the processor, which other work does not change much.
 
 ## A storm
 
@@ -246,11 +256,11 @@ def main() -> None:
     known = dict(zip(sentences, outputs, strict=True))
     beams = ("--num_beams", str(arguments.beams))
     with (
-        server(arguments.model, *beams, "--batch_wait", "0", "--tokens_per_batch", "1") as (single, _),
-        server(arguments.model, *beams) as (shared, process),
+        server(arguments.model, *beams, "--batch_wait", "0", "--tokens_per_batch", "1") as single,
+        server(arguments.model, *beams) as shared,
     ):
         rounds = measure_throughput(single, shared, sentences, arguments.rounds, arguments.seconds)
-        tally, memory = asyncio.run(storm(shared, process, sentences, known, arguments.requests))
+        tally, memory = asyncio.run(storm(*shared, sentences, known, arguments.requests))
     text = report(arguments, rounds, tally, memory)
     for sentence, found in tally.wrong[:10]:
         print(json.dumps({"sentence": sentence, "expected": known[sentence], "found": found}, ensure_ascii=False))

@@ -18,7 +18,7 @@ from .commands.exercises import EXERCISES
 from .commands.model_folders import convert, push
 from .commands.plots import PLOTS
 from .commands.runs import runs
-from .commands.serving import serve
+from .commands.serving import check, serve
 from .commands.sweeps import sweep
 from .commands.text import generate, translate
 from .commands.training import TRAINED, make_prepare, make_train, plan, quickstart
@@ -53,6 +53,7 @@ COMMANDS: dict[str, Command | Group] = {
     "translate": translate,
     "generate": generate,
     "serve": serve,
+    "check": check,
     "convert": convert,
     "push": push,
     "prepare": Group(

@@ -1,10 +1,10 @@
-"""Commands that let others use a finished model: serve."""
+"""Commands that let others use a finished model: serve, check."""
 
 from typing import Any
 
 from ..api import texts
 from ..training.console.input_error import InputError
-from .loading import load_config, model_name
+from .loading import load, load_config, model_name
 
 
 def serve(
@@ -72,6 +72,26 @@ def serve(
         mask, has_token = getattr(engine, "mask", ""), token is not None
         greeting = server.greet(called, engine.task, listener, mask=mask, has_token=has_token)
         server.serve(application, listener, greeting, stop_timeout)
+
+
+def check(model: str, trust_remote_code: bool = False) -> None:
+    """Find out which engines can serve a model, and with which command.
+
+    Each point that an engine asks for is tried with the model. vLLM need not be installed: the model is called as it
+    would be. Files for CTranslate2, ONNX Runtime and llama.cpp are made by paperformer export.
+
+    Args:
+        model: A model's folder, or its name on the Hub.
+        trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
+    """
+    from ..compatibility.report import check_engines
+
+    place = texts.place_of(model)
+    loaded, tokenizer = load(place, None, trust_remote_code=trust_remote_code)
+    print(f"{place}: {loaded.config.model_type}, {loaded.num_parameters():,} parameters")
+    for verdict in check_engines(loaded, tokenizer, place, trust_remote_code=trust_remote_code):
+        print("", *verdict.lines(), sep="\n")
+    print("\nCTranslate2, ONNX Runtime, llama.cpp (GGUF): see paperformer export")
 
 
 def _import_serving() -> Any:

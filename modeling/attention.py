@@ -134,10 +134,10 @@ class MultiHeadAttention(nn.Module):
             sliding_window=self.sliding_window,
             **kwargs,
         )
-        if len(output) != len(hidden_states):
-            output = output.reshape(*hidden_states.shape[:2], *output.shape[2:])
-            weights = None if weights is None else _own_rows(weights, len(hidden_states))
-        return self.o_proj(output.flatten(-2)), weights  # (B, T, H, D) -> (B, T, E)
+        if weights is not None and len(weights) != len(hidden_states):
+            weights = _own_rows(weights, len(hidden_states))
+        # From (B, T, H, D), from the shared rows (R, k T, H, D), or as vLLM gives it, (T, H D) of a single row.
+        return self.o_proj(output.reshape(*hidden_states.shape[:2], -1)), weights  # (B, T, E)
 
     def _split_heads(self, states: torch.Tensor) -> torch.Tensor:
         return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, T, H*D) -> (B, H, T, D)

@@ -17,6 +17,7 @@ from transformers.utils.output_capturing import capture_outputs
 from ..configuration.configuration_lm import PaperformerLMConfig
 from .decoding.beam_search import BeamSearchMixin
 from .decoding.callers_length import CallersLengthMixin
+from .decoding.continuous_batching import ContinuousBatchingMixin
 from .loss import logits_and_loss
 from .masks import causal_mask
 from .pretrained import PaperformerPreTrainedModel
@@ -78,7 +79,7 @@ class PaperformerLMModel(TransformerStack):
 
 
 class PaperformerForCausalLM(  # type: ignore[misc]  # `generate` of any arguments
-    CallersLengthMixin, BeamSearchMixin, PaperformerPreTrainedModel, GenerationMixin
+    CallersLengthMixin, BeamSearchMixin, ContinuousBatchingMixin, PaperformerPreTrainedModel, GenerationMixin
 ):
     """`PaperformerLMModel` with the projection onto the vocabulary, tied to the embedding by default."""
 

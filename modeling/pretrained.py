@@ -73,15 +73,16 @@ class PaperformerPreTrainedModel(PreTrainedModel):
                 f"{config.linear_attention}; they are different functions: leave attn_implementation out, or train a "
                 "model with the other linear_attention"
             )
-        if "flash" in asked and config.has_position_bias:
+        is_plain = "flash" in asked or asked == "vllm"  # which ignore what they cannot do
+        if is_plain and config.has_position_bias:
             raise ValueError(
                 f"attn_implementation is {asked!r}, but position_embedding_type {config.position_embedding_type!r} "
-                "adds a bias to the scores, which flash attention cannot do; use 'sdpa', 'flex_attention' or 'eager'"
+                "adds a bias to the scores, which it cannot do; use 'sdpa', 'flex_attention' or 'eager'"
             )
-        if "flash" in asked and config.attention_stride is not None:
+        if is_plain and config.attention_stride is not None:
             raise ValueError(
                 f"attn_implementation is {asked!r}, but attention_stride is {config.attention_stride}, a pattern that "
-                "flash attention does not know; use 'sdpa', 'flex_attention' or 'eager'"
+                "it does not know; use 'sdpa', 'flex_attention' or 'eager'"
             )
         return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
 

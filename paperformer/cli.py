@@ -18,6 +18,7 @@ from .commands.exercises import EXERCISES
 from .commands.model_folders import convert, push
 from .commands.plots import PLOTS
 from .commands.runs import runs
+from .commands.serving import check, serve
 from .commands.sweeps import sweep
 from .commands.text import generate, translate
 from .commands.training import TRAINED, make_prepare, make_train, plan, quickstart
@@ -51,6 +52,8 @@ COMMANDS: dict[str, Command | Group] = {
     "score": score,
     "translate": translate,
     "generate": generate,
+    "serve": serve,
+    "check": check,
     "convert": convert,
     "push": push,
     "prepare": Group(

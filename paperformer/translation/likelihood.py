@@ -18,6 +18,13 @@ def log_probabilities(logits: Tensor, ids: Tensor) -> Tensor:
     return logits.float().log_softmax(-1).gather(-1, ids[..., None])[..., 0]
 
 
+def end_tokens(model: PreTrainedModel) -> list[int]:
+    """The tokens that end what a model writes; none where it has none."""
+    settings: Any = model.generation_config
+    ends = settings and settings.eos_token_id
+    return ends if isinstance(ends, list) else [] if ends is None else [ends]
+
+
 def until_end(ids: Tensor, end_ids: list[int]) -> Tensor:
     """Which tokens are written, the end mark included and what pads behind it not: (B, T), of bool."""
     is_end = torch.isin(ids, torch.tensor(end_ids, device=ids.device)).long()

@@ -25,6 +25,16 @@ def longest_sequence(model: PreTrainedModel) -> int:
     return int(getattr(model.config, "max_position_embeddings", None) or 512)
 
 
+def length_class(source_length: int) -> int:
+    """The multiple of `LENGTH_STEP` that a source's tokens are rounded up to."""
+    return -(-source_length // LENGTH_STEP) * LENGTH_STEP
+
+
+def longest_translation(source_length: int, longest: int) -> int:
+    """How many tokens the translation of a source of so many may have, of a model that takes at most `longest`."""
+    return min(2 * length_class(source_length) + 20, longest - 1)
+
+
 @torch.no_grad()  # not inference_mode: sharded weights that are gathered in it could not be trained
 def translate(
     model: PreTrainedModel,
@@ -60,12 +70,12 @@ def translate(
     decoding_tokenizer = tokenizer if target_tokenizer is None else target_tokenizer
     ids = tokenizer(list(sources), truncation=True, max_length=max_length).input_ids
     lengths = np.array([len(sequence) for sequence in ids])
-    steps = -(-lengths // LENGTH_STEP)  # rounded up
+    classes = np.array([length_class(len(sequence)) for sequence in ids])
     translations = [""] * len(ids)
     is_shown = show_progress and is_first_process()
     with ProgressBar(total=len(ids), desc=f"translate, beam {num_beams}", unit=" sent", disable=not is_shown) as bar:
-        for step in sorted(set(steps.tolist()), reverse=True):  # a batch too large for memory fails first
-            alike = np.flatnonzero(steps == step)
+        for longest in sorted(set(classes.tolist()), reverse=True):  # a batch too large for memory fails first
+            alike = np.flatnonzero(classes == longest)
             for batch in token_budget_batches(
                 lengths[alike], max(1, tokens_per_batch // num_beams), np.random.default_rng(0)
             ):
@@ -78,7 +88,7 @@ def translate(
                     num_beams=num_beams,
                     length_penalty=length_penalty,
                     do_sample=False,
-                    max_new_tokens=min(2 * step * LENGTH_STEP + 20, longest_sequence(model) - 1),
+                    max_new_tokens=longest_translation(longest, longest_sequence(model)),
                 )
                 texts = decoding_tokenizer.batch_decode(outputs, skip_special_tokens=True)
                 for i, text in zip(rows, texts, strict=True):

@@ -1,0 +1,1 @@
+"""What computes for the server: the interface, and torch behind it."""

@@ -36,8 +36,8 @@ def check_vocabulary(name: str, model: "PreTrainedModel", tokenizer: "PreTrained
     is_ours = str(model.config.model_type).startswith("paperformer-")
     if entries > rows or (is_ours and entries < 0.9 * rows and entries + 512 <= rows):
         raise InputError(
-            f"{name}: the tokenizer has {entries:,} entries, and the model {rows:,}; they must be of one model, both as "
-            "they were saved"
+            f"{name}: the tokenizer has {entries:,} entries, and the model {rows:,}; they must be of one model, both "
+            "as they were saved"
         )
 
 
@@ -104,7 +104,8 @@ def load_config(model: str, *, trust_remote_code: bool = False) -> "PreTrainedCo
     from transformers import AutoConfig
 
     prepare_to_load(model)
-    with _loading(model, "model"):
+    # Fields of any type may stand in a configuration, and transformers relies on some.
+    with _loading(model, "model", TypeError, AttributeError):
         config: PreTrainedConfig = AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code)
     return config
 
@@ -117,6 +118,7 @@ def load_tokenizer(model: str, *, trust_remote_code: bool = False) -> "PreTraine
     """
     from transformers import AutoTokenizer
 
+    _check_tokenizer_files(model)
     with _loading(model, "tokenizer"):
         return AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
 
@@ -145,13 +147,16 @@ def load_fast_tokenizer(name: str) -> "PreTrainedTokenizerFast":
 
     _be_quiet()
     _check_place(name, "a tokenizer's folder")
-    path = Path(name)
-    if path.is_dir() and not any(any(path.glob(pattern)) for pattern in ("tokenizer*", "vocab*", "*.model")):
-        raise InputError(f"{name} is no tokenizer's folder: no tokenizer.json")
     tokenizer = load_tokenizer(name)
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise InputError(f"{name} holds a {type(tokenizer).__name__}; it must be a fast tokenizer (tokenizer.json)")
     return tokenizer
+
+
+def _check_tokenizer_files(name: str) -> None:
+    path = Path(name)
+    if path.is_dir() and not any(any(path.glob(pattern)) for pattern in ("tokenizer*", "vocab*", "*.model")):
+        raise InputError(f"{name} is no tokenizer's folder: no tokenizer.json")
 
 
 def prepare_to_load(model: str) -> None:
@@ -204,8 +209,8 @@ def _check_place(name: str, what: str) -> None:
 
 
 @contextmanager
-def _loading(name: str, kind: str) -> Iterator[None]:
-    """Says in one line why something cannot be loaded."""
+def _loading(name: str, kind: str, *also: type[Exception]) -> Iterator[None]:
+    """Says in one line why something cannot be loaded; `also` are errors that here are the input's fault."""
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
@@ -216,7 +221,7 @@ def _loading(name: str, kind: str) -> Iterator[None]:
     except Exception as error:
         # The tokenizers library knows no type of its own: it raises Exception itself.
         known = OSError | ValueError | KeyError | SafetensorError | StrictDataclassError
-        if type(error) is not Exception and not isinstance(error, known):
+        if type(error) is not Exception and not isinstance(error, known) and not isinstance(error, also):
             raise
         if "trust_remote_code" in str(error):
             raise InputError(

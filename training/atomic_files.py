@@ -31,6 +31,8 @@ def replace_folder(folder: Path, write: Callable[[Path], Any]) -> None:
     Raises:
         InputError: if it cannot be written; what was there before is still there.
     """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is no folder; give the name of one, or of nothing that is there")
     temporary = partial_path(folder)
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -66,12 +68,19 @@ def partial_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.partial")
 
 
+def check_replaceable(path: Path) -> None:
+    """Raises InputError if a path is a device, a pipe or the like: a file would take its place, /dev/null's too."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InputError(f"{path} is a device or a pipe; give the name of a file")
+
+
 def replace_file(path: Path, content: str | bytes) -> None:
     """Writes a file whole or not at all; text as UTF-8.
 
     Raises:
         InputError: if it cannot be written; what was there before is still there.
     """
+    check_replaceable(path)
     temporary = partial_path(path)
     try:
         with writing(path):

@@ -5,6 +5,7 @@ such a model writes is nonsense that looks like a result.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ def load_exactly(
     *,
     called: str | None = None,
     optional: Collection[str] = (),
+    allow_pickle: bool = False,
     **options: Any,
 ) -> Loaded:
     """A model by transformers, if its weights are those that its configuration says, and all of them are finite.
@@ -44,13 +46,28 @@ def load_exactly(
         source: what it loads, a folder or a name on the Hub.
         called: what errors call it, if not `source`.
         optional: tensors that may be missing, because they have no effect.
+        allow_pickle: whether weights that are not safetensors but pickled (`pytorch_model.bin`) may be read.
         options: those of `from_pretrained`.
 
     Raises:
-        InputError: if tensors are missing, unknown, of another shape, or not finite. Of architectures that are not
-            ours, tensors of other heads may lie beside those of the model.
+        InputError: if there are only pickled weights, and they may not be read; if tensors are missing, unknown, of
+            another shape, or not finite. Of architectures that are not ours, tensors of other heads may lie beside
+            those of the model.
     """
-    model, report = load(source, output_loading_info=True, ignore_mismatched_sizes=True, **options)
+    options |= {"use_safetensors": None if allow_pickle else True}
+    if source is not None:
+        _check_shards(Path(source))
+    try:
+        model, report = load(source, output_loading_info=True, ignore_mismatched_sizes=True, **options)
+    except OSError as error:
+        # What transformers says of it is to do without `use_safetensors`, or nothing.
+        has_pickle = "use_safetensors" in str(error) or (source is not None and any(Path(source).glob("*.bin")))
+        if allow_pickle or not has_pickle:
+            raise
+        raise InputError(
+            f"{called or source} has no weights in safetensors; pickled ones (pytorch_model.bin) can hold code, and "
+            "are read only with --trust_remote_code, or by paperformer convert with --allow_pickle"
+        ) from error
     place = called or source or model.name_or_path
     unknown = {*report["unexpected_keys"]}
     if model.config.model_type not in {family.config.model_type for family in FAMILIES.values()}:
@@ -102,6 +119,20 @@ def _of_the_same_layers(names: Collection[str], model: PreTrainedModel) -> set[s
     """Those that are called as a tensor of the model but for the number of a layer: the configuration has too few."""
     kinds = {re.sub(r"\d+", "N", name) for name in model.state_dict()}
     return {name for name in names if re.sub(r"\d+", "N", name) in kinds}
+
+
+def _check_shards(folder: Path) -> None:
+    """Raises InputError if the index of a folder names files that lie elsewhere."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return
+    try:
+        shards = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+        outside = [shard for shard in shards if Path(shard).name != shard]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{index} is damaged: it must be JSON, with the file of each tensor as weight_map") from error
+    if outside:
+        raise InputError(f"{index} names a file outside the folder: {min(outside)}")
 
 
 def _check_names(

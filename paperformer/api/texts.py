@@ -215,6 +215,15 @@ def generate(
         sampling = {"do_sample": True, "temperature": temperature, "top_p": top_p}
     # In training every text begins with <s>.
     ids = [own_tokenizer.bos_token_id, *own_tokenizer(prompt, add_special_tokens=False).input_ids]
+    config: Any = loaded.config
+    if getattr(config, "position_embedding_type", "learned" if config.model_type == "gpt2" else None) == "learned":
+        room = config.max_position_embeddings - len(ids)  # a text ends where the learned positions do
+        if room < 1:
+            raise InputError(
+                f"the prompt has {len(ids):,} tokens, and the model takes {config.max_position_embeddings:,} with what "
+                "it adds; give a shorter one"
+            )
+        max_new_tokens = min(max_new_tokens, room)
     input_ids = torch.tensor([ids], device=loaded.device)  # (1, tokens)
     with torch.random.fork_rng([loaded.device] if loaded.device.type == "cuda" else []):
         torch.manual_seed(seed)

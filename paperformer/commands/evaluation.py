@@ -276,6 +276,8 @@ def _write(folder: Path, report: "TranslationReport", values: dict[str, Any]) ->
         put("hypotheses.txt", "".join(f"{line}\n" for line in report.system.hypotheses))
         put("sentences.html", page_of(report))
 
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--output_dir {folder} is no folder; give the name of one, or of nothing that is there")
     if folder.exists() and not (folder / "sentences.html").is_file() and any(folder.iterdir()):
         raise InputError(f"--output_dir {folder} holds other things; give a folder that is new, or of an evaluation")
     replace_folder(folder, write)

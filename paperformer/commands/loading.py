@@ -1,5 +1,6 @@
 """Models and tokenizers by a folder or a name on the Hub, or one line that says why they cannot be loaded."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,24 @@ def load(
         InputError: as `load_model` does.
     """
     loaded = load_model(model, task, trust_remote_code=trust_remote_code)
-    return loaded, load_tokenizer(model, trust_remote_code=trust_remote_code)
+    tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code)
+    check_vocabulary(model, loaded, tokenizer)
+    return loaded, tokenizer
+
+
+def check_vocabulary(name: str, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> None:
+    """Raises InputError if a tokenizer cannot be the one that a model was trained with.
+
+    It may have fewer entries than the model, whose embedding is filled up to a multiple; of ours, not many fewer.
+    """
+    embedding: Any = model.get_input_embeddings()
+    rows, entries = embedding.num_embeddings, len(tokenizer)
+    is_ours = str(model.config.model_type).startswith("paperformer-")
+    if entries > rows or (is_ours and entries < 0.9 * rows and entries + 512 <= rows):
+        raise InputError(
+            f"{name}: the tokenizer has {entries:,} entries, and the model {rows:,}; they must be of one model, both "
+            "as they were saved"
+        )
 
 
 def load_model(
@@ -37,8 +55,8 @@ def load_model(
         model: a folder, or a name on the Hub.
         task: what it has to be for.
         called: what errors call its weights, if not `model`.
-        trust_remote_code: whether code that lies beside the weights may be run. Nobody is asked. Our own families never
-            need it: the installed code computes them.
+        trust_remote_code: whether code that lies beside the weights may be run, and pickled weights be read. Nobody is
+            asked. Our own families never need it: the installed code computes them, and they are safetensors.
         options: those of `from_pretrained`.
 
     Raises:
@@ -59,7 +77,8 @@ def load_model(
         own_task = check_task(config, task, model)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         options = {"device_map": device, "trust_remote_code": trust_remote_code, **options}
-        loaded, _ = load_exactly(auto_classes[own_task].from_pretrained, model, called=called, **options)
+        load_model_class = auto_classes[own_task].from_pretrained
+        loaded, _ = load_exactly(load_model_class, model, called=called, allow_pickle=trust_remote_code, **options)
         return loaded.eval()
 
 
@@ -85,7 +104,8 @@ def load_config(model: str, *, trust_remote_code: bool = False) -> "PreTrainedCo
     from transformers import AutoConfig
 
     prepare_to_load(model)
-    with _loading(model, "model"):
+    # Fields of any type may stand in a configuration, and transformers relies on some.
+    with _loading(model, "model", TypeError, AttributeError):
         config: PreTrainedConfig = AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code)
     return config
 
@@ -98,6 +118,7 @@ def load_tokenizer(model: str, *, trust_remote_code: bool = False) -> "PreTraine
     """
     from transformers import AutoTokenizer
 
+    _check_tokenizer_files(model)
     with _loading(model, "tokenizer"):
         return AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
 
@@ -126,13 +147,16 @@ def load_fast_tokenizer(name: str) -> "PreTrainedTokenizerFast":
 
     be_quiet()
     _check_place(name, "a tokenizer's folder")
-    path = Path(name)
-    if path.is_dir() and not any(any(path.glob(pattern)) for pattern in ("tokenizer*", "vocab*", "*.model")):
-        raise InputError(f"{name} is no tokenizer's folder: no tokenizer.json")
     tokenizer = load_tokenizer(name)
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise InputError(f"{name} holds a {type(tokenizer).__name__}; it must be a fast tokenizer (tokenizer.json)")
     return tokenizer
+
+
+def _check_tokenizer_files(name: str) -> None:
+    path = Path(name)
+    if path.is_dir() and not any(any(path.glob(pattern)) for pattern in ("tokenizer*", "vocab*", "*.model")):
+        raise InputError(f"{name} is no tokenizer's folder: no tokenizer.json")
 
 
 def prepare_to_load(model: str) -> None:
@@ -143,8 +167,21 @@ def prepare_to_load(model: str) -> None:
     """
     be_quiet()
     _check_place(model, "a model's folder")
-    if Path(model).is_dir() and not (Path(model) / "config.json").is_file():
+    folder = Path(model)
+    if not folder.is_dir():
+        return
+    if not (folder / "config.json").is_file():
         raise InputError(f"{model} is no model's folder: no config.json")
+    settings = folder / "generation_config.json"
+    if settings.is_file() and not _is_json_object(settings):  # which transformers passes over
+        raise InputError(f"{settings} is damaged: it must be a JSON object")
+
+
+def _is_json_object(path: Path) -> bool:
+    try:
+        return isinstance(json.loads(path.read_text("utf-8")), dict)
+    except (OSError, ValueError):
+        return False
 
 
 def model_name(model: str) -> str:
@@ -162,6 +199,8 @@ def be_quiet() -> None:
 
 
 def _check_place(name: str, what: str) -> None:
+    if not name:
+        raise InputError(f"the name of a model is empty; it must be {what}, or a name on the Hub")
     path = Path(name)
     if path.is_file():
         raise InputError(f"{name} is a file; it must be {what}, or a name on the Hub")
@@ -171,8 +210,8 @@ def _check_place(name: str, what: str) -> None:
 
 
 @contextmanager
-def _loading(name: str, kind: str) -> Iterator[None]:
-    """Says in one line why something cannot be loaded."""
+def _loading(name: str, kind: str, *also: type[Exception]) -> Iterator[None]:
+    """Says in one line why something cannot be loaded; `also` are errors that here are the input's fault."""
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
@@ -185,7 +224,7 @@ def _loading(name: str, kind: str) -> Iterator[None]:
     except Exception as error:
         # The tokenizers library knows no type of its own: it raises Exception itself.
         known = OSError | ValueError | KeyError | SafetensorError | StrictDataclassError
-        if type(error) is not Exception and not isinstance(error, known):
+        if type(error) is not Exception and not isinstance(error, known) and not isinstance(error, also):
             raise
         if "trust_remote_code" in str(error):
             raise InputError(
@@ -193,5 +232,6 @@ def _loading(name: str, kind: str) -> Iterator[None]:
                 "read them, and where a command has --trust_remote_code, give that if you trust them"
             ) from error
         missing = "it lacks " if isinstance(error, KeyError) else ""
-        reason = explain_download(error, name) or missing + str(error).strip().splitlines()[0]
+        first, *rest = str(error).strip().splitlines()
+        reason = explain_download(error, name) or missing + " ".join([first, *(rest[:1] if first.endswith(":") else [])])  # "Validation error for ...:"
         raise InputError(f"{name} is no {kind} that can be loaded: {reason}") from error

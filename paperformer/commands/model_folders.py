@@ -16,12 +16,14 @@ Args:
 """
 
 
-def convert(model: str, output: str, **direction: Unpack[Direction]) -> None:
+def convert(model: str, output: str, allow_pickle: bool = False, **direction: Unpack[Direction]) -> None:
     """Convert a model to, or from, an architecture of transformers; it is written only if it computes the same.
 
     Args:
         model: A model's folder, or its name on the Hub.
         output: Folder to write.
+        allow_pickle: Read weights that are pickled (pytorch_model.bin) where there are no safetensors. A pickle can
+            hold code; PyTorch refuses to run it, but allow this only for models whose source you trust.
     """
     from ..conversion.model_folder import ARCHITECTURES, convert_folder
 
@@ -29,7 +31,7 @@ def convert(model: str, output: str, **direction: Unpack[Direction]) -> None:
         raise InputError("give either --to ARCHITECTURE or --from ARCHITECTURE, one of " + ", ".join(ARCHITECTURES))
     load_config(model)  # which says in a line why it cannot be
     architecture = ARCHITECTURES[direction["from"] if "from" in direction else direction["to"]]
-    report = convert_folder(model, Path(output), architecture, to_ours="from" in direction)
+    report = convert_folder(model, Path(output), architecture, to_ours="from" in direction, allow_pickle=allow_pickle)
     print(f"{report.parameters:,} parameters, {str(report.dtype).removeprefix('torch.')}")
     print(f"logits differ by at most {report.difference:.1e}, where the largest is {report.scale:.2f}")
     for what, lost in (

@@ -77,7 +77,9 @@ class Conversion:
     """What became of the tokenizer, or of both."""
 
 
-def convert_folder(source: str, output: Path, architecture: Architecture, *, to_ours: bool) -> Conversion:
+def convert_folder(
+    source: str, output: Path, architecture: Architecture, *, to_ours: bool, allow_pickle: bool = False
+) -> Conversion:
     """Converts a model, and writes the folder only if the converted model computes the same.
 
     Args:
@@ -85,6 +87,7 @@ def convert_folder(source: str, output: Path, architecture: Architecture, *, to_
         output: the folder to write; it must not exist.
         architecture: what the model is converted to, or from.
         to_ours: whether it is converted from that architecture to paperformer, rather than the other way round.
+        allow_pickle: whether its weights may be pickled instead of safetensors.
 
     Raises:
         InputError: if the model cannot be loaded, cannot be expressed in the other architecture, or does not compute
@@ -92,7 +95,7 @@ def convert_folder(source: str, output: Path, architecture: Architecture, *, to_
     """
     if output.exists():
         raise InputError(f"{output} exists; give a new folder")
-    original, dtype, lost_weights = _load(source, architecture.theirs if to_ours else architecture.ours)
+    original, dtype, lost_weights = _load(source, architecture.theirs if to_ours else architecture.ours, allow_pickle)
     if to_ours:
         _, lost_fields = architecture.config_to_ours(original.config)
         converted = architecture.model_to_ours(original)
@@ -158,7 +161,7 @@ def compare_logits(ours: PreTrainedModel, theirs: PreTrainedModel) -> tuple[floa
     return (our_logits - their_logits).abs().max().item(), their_logits.abs().max().item()
 
 
-def _load(source: str, side: Side) -> tuple[PreTrainedModel, torch.dtype, list[str]]:
+def _load(source: str, side: Side, allow_pickle: bool) -> tuple[PreTrainedModel, torch.dtype, list[str]]:
     """The model in float32 at least, the type of its weights, and the names of tensors in its folder not its own."""
     with _loading(source, side):
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
@@ -167,13 +170,14 @@ def _load(source: str, side: Side) -> tuple[PreTrainedModel, torch.dtype, list[s
     if getattr(config, "quantization_config", None) is not None:
         raise InputError(f"{source} has a quantization_config; convert the model that is not quantized")
     with _loading(source, side):
-        model, left_out = load_exactly(side.model.from_pretrained, source, optional=side.unused_weights)
+        options: dict[str, Any] = {"optional": side.unused_weights, "allow_pickle": allow_pickle}
+        model, left_out = load_exactly(side.model.from_pretrained, source, **options)
         dtype = model.dtype
         if dtype != (wide := torch.promote_types(dtype, torch.float32)):
             # Rounding to half precision would hide an error as large as itself. Loaded again rather than widened: some
             # models keep constants, such as Marian its sinusoids, which would stay rounded.
             del model
-            model, _ = load_exactly(side.model.from_pretrained, source, optional=side.unused_weights, dtype=wide)
+            model, _ = load_exactly(side.model.from_pretrained, source, dtype=wide, **options)
     return model, dtype, left_out
 
 

@@ -110,14 +110,7 @@ def _import_pipeline(_: ModuleType) -> None:
 
 
 def _register_pipeline(pipeline_translation: ModuleType) -> None:
-    from transformers import AutoModelForSeq2SeqLM, pipelines
-
-    # transformers has no task "translation" any more, and refuses the tasks that it removed before looking at
-    # those that were registered.
-    getattr(pipelines, "REMOVED_TASKS", {}).pop("translation", None)
-    registry, pipeline = pipelines.PIPELINE_REGISTRY, pipeline_translation.TranslationPipeline
-    if "translation" not in registry.supported_tasks:
-        registry.register_pipeline("translation", pipeline, pt_model=AutoModelForSeq2SeqLM, type="text")
+    pipeline_translation.register_pipeline()
 
 
 def _complete_saved_folders(pretrained: ModuleType) -> None:

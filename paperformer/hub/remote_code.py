@@ -18,7 +18,7 @@ from pathlib import Path
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
 from ..modeling.families import family_of
-from ..pipeline_translation import TranslationPipeline
+from ..pipeline_translation import TranslationPipeline, register_pipeline
 from ..training.atomic_files import replace_file
 
 PACKAGE = __name__.partition(".")[0]
@@ -31,13 +31,13 @@ TRANSLATION_TASK = {
 }
 """The entry of `custom_pipelines` in a translation model's config.json."""
 
-# Added to the copy of the module that defines the model. transformers finds the files that belong together by
-# reading such lines, whether or not they run: so whoever loads the folder and saves the model again keeps the
-# pipeline.
-KEEP_PIPELINE = f"""
+# Added to the copy of the module that defines the model. By reading such lines transformers finds the files that belong
+# together: so whoever loads the folder and saves the model again keeps the pipeline.
+REGISTER_PIPELINE = f"""
 
-if False:  # names a file that has to be copied along with this one; importing it here would be of no use
-    from .{TRANSLATION_MODULE} import {TranslationPipeline.__name__}
+from .{TRANSLATION_MODULE} import {register_pipeline.__name__}  # noqa: E402
+
+{register_pipeline.__name__}()
 """
 
 
@@ -87,7 +87,7 @@ def write_remote_code(model: PreTrainedModel, folder: str | PathLike[str]) -> No
     if model_class is models.get("AutoModelForSeq2SeqLM"):
         config["custom_pipelines"] = {"translation": TRANSLATION_TASK}
         sources |= flat_sources([TranslationPipeline.__module__])
-        sources[f"{model_class.__module__.rpartition('.')[2]}.py"] += KEEP_PIPELINE
+        sources[f"{model_class.__module__.rpartition('.')[2]}.py"] += REGISTER_PIPELINE
 
     for name, source in sources.items():
         replace_file(Path(folder) / name, source)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-from ..training.atomic_files import replace_file
+from ..training.atomic_files import check_replaceable, replace_file
 from ..training.console.input_error import InputError
 from ..training.console.progress import say
 
@@ -53,6 +53,7 @@ class OutputFile:
         """Lines that an earlier run has written."""
         if path.is_dir():
             raise InputError(f"{path} is a folder; --output must be a file")
+        check_replaceable(path)
         if path.exists() and not overwrite:
             raise InputError(f"{path} is there already; give another --output, or --overwrite true")
         if not path.parent.is_dir():

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..pieces import split_to_fit
 from .line_source import UNWANTED, Line, ReadAhead
-from .pieces import split_to_fit
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -132,7 +132,9 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     torch.manual_seed(2)
     tokenizer = train_tokenizer(TEXTS * 3, 300, append_eos=False)
     model = PaperformerForCausalLM(PaperformerLMConfig(num_hidden_layers=1, vocab_size=len(tokenizer), **SIZE))
-    model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=6, eos_token_id=2, pad_token_id=0)
+    model.generation_config = GenerationConfig(
+        do_sample=False, max_new_tokens=6, bos_token_id=1, eos_token_id=2, pad_token_id=0
+    )
     return finish(model, tokenizer, tmp_path_factory.mktemp("runs") / "tiny.lm", "text-generation", "A dog")
 
 

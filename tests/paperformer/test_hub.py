@@ -93,7 +93,7 @@ class TestRemoteCode:
         code = {path.name for path in lm.folder.glob("*.py")}
         assert code == COMMON_MODULES | {"configuration_lm.py", "modeling_lm.py"}
         code = {path.name for path in seq2seq.folder.glob("*.py")}
-        of_translation = {"configuration_seq2seq.py", "modeling_seq2seq.py", "pipeline_translation.py"}
+        of_translation = {"configuration_seq2seq.py", "modeling_seq2seq.py", "pieces.py", "pipeline_translation.py"}
         assert code == COMMON_MODULES | of_translation
 
     @pytest.mark.parametrize("name", ["seq2seq", "lm"])
@@ -149,7 +149,7 @@ class TestRemoteCode:
         shutil.copy(seq2seq.folder / "config.json", tmp_path)
         write_remote_code(seq2seq.model, tmp_path)
         assert written[-1] == "config.json"
-        assert len(set(written)) == len(written) == len(COMMON_MODULES) + 4
+        assert len(set(written)) == len(written) == len(COMMON_MODULES) + 5
 
     def test_a_part_of_a_model_loads_as_that_part(self, seq2seq: Saved, tmp_path: Path) -> None:
         seq2seq.model.model.encoder.save_pretrained(tmp_path)

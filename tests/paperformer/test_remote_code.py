@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from transformers import pipeline
 
 from paperformer import (
     PaperformerEncoderConfig,
@@ -24,12 +25,14 @@ from paperformer import (
     train_tokenizer,
 )
 
+from ..released_models import RELEASED, assert_as_released
 from .conftest import SIZE, TEXTS, Saved
 from .hub_cache import cache_repository
 
 REPOSITORY = Path(__file__).parents[2]
 OLDEST = REPOSITORY / ".venv-oldest" / "bin" / "python"
 IDS = torch.tensor([[5, 70, 9, 2]])
+PIPELINE_TEXTS = ["A dog runs", "Two men talk", "Ein"]
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +96,7 @@ def report(
             encoder.folder,
             linear_lm.folder,
             two_vocabularies.folder,
+            REPOSITORY / "tests" / "fixtures",
             folder / "report.pt",
         ],
         env={
@@ -191,6 +195,55 @@ def test_translation_pipeline(report: dict[Any, Any], seq2seq: Saved) -> None:
     assert report["inferred task"] == "translation"
 
 
+def test_translation_of_a_loaded_model(report: dict[Any, Any], seq2seq: Saved) -> None:
+    found = report["translation"]
+    translate = pipeline("translation", model=seq2seq.model, tokenizer=seq2seq.tokenizer, device="cpu")
+    one, two, three = (translate(text, max_new_tokens=7)[0] for text in PIPELINE_TEXTS)
+    paragraphs = "\n\n".join(text["translation_text"] for text in (one, two, three)) + "\n"
+    assert found["paragraph"] == [{"translation_text": paragraphs}]
+    assert found["generator"] == found["data set"] == [[one], [two], [three]]
+    assert found["column"] == [one, two, three]
+    options = {"num_beams": 3, "num_return_sequences": 3, "return_scores": True}
+    expected = translate(PIPELINE_TEXTS[0], **options)
+    assert [text["translation_text"] for text in found["scores"]] == [text["translation_text"] for text in expected]
+    assert [text["score"] for text in found["scores"]] == pytest.approx([text["score"] for text in expected])
+    (ids,) = found["token ids"]
+    assert seq2seq.tokenizer.decode(ids["translation_token_ids"], skip_special_tokens=True) == one["translation_text"]
+    assert found["short"][0]["translation_token_ids"].shape == (3,)
+    assert found["empty"] == [{"translation_text": ""}]
+    assert found["warnings"] == []
+
+
+def test_text_generation_in_all_ways(report: dict[Any, Any], lm: Saved) -> None:
+    found = report["text generation"]
+    expected = []
+    for text in PIPELINE_TEXTS:
+        ids = lm.model.generate(lm.tokenizer(text, return_tensors="pt").input_ids)[0]
+        expected.append([{"generated_text": lm.tokenizer.decode(ids, skip_special_tokens=True)}])
+    assert found["batch"] == found["one by one"] == found["generator"] == found["data set"] == expected
+    whole = expected[0][0]["generated_text"]
+    continuation = whole.removeprefix(PIPELINE_TEXTS[0])
+    assert found["continuation"] == [{"generated_text": continuation}]
+    assert found["streamed"].strip("\n") == found["iterated"] == continuation
+    prompt = lm.tokenizer(PIPELINE_TEXTS[0]).input_ids
+    ids = found["token ids"][0]["generated_token_ids"]
+    assert (lm.tokenizer.decode(ids, skip_special_tokens=True), ids[: len(prompt)]) == (whole, prompt)
+    assert found["short"][0]["generated_token_ids"] == ids[: len(prompt) + 2]
+    assert len({text["generated_text"] for text in found["several"]}) == 3
+    stopped = found["stopped"][0]["generated_text"]
+    assert continuation.startswith(stopped)
+    assert continuation[1:3] in stopped
+    assert len(stopped) < len(continuation)
+    assert found["assisted"] == found["looked up"] == expected[0]
+    assert isinstance(found["empty"][0]["generated_text"], str)
+    assert found["warnings"] == []  # of which transformers does not warn with its own models
+
+
+@pytest.mark.parametrize("folder", RELEASED, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
+def test_models_of_earlier_releases_load_with_their_own_code(report: dict[Any, Any], folder: Path) -> None:
+    assert_as_released(folder, report[folder.parent.name, folder.name])
+
+
 def test_two_vocabularies(report: dict[Any, Any], two_vocabularies: Saved, seq2seq: Saved) -> None:
     """From a folder, by name on the Hub, of a branch with another target tokenizer, and saved again."""
     ids = [
@@ -230,6 +283,9 @@ def test_fill_mask_pipeline(report: dict[Any, Any], encoder: Saved) -> None:
         scores, tokens = encoder.model(ids).logits[0, place].softmax(-1).topk(3)
     assert [found["token"] for found in report["filled in"]] == tokens[0].tolist()
     assert [found["score"] for found in report["filled in"]] == pytest.approx(scores[0].tolist())
+    assert [found["token"] for found in report["filled in, batch"][0]] == tokens[0].tolist()
+    assert report["filled in, generator"] == [report["filled in"]]
+    assert report["fill-mask warnings"] == []
 
 
 @pytest.mark.parametrize("name", ["seq2seq", "lm"])

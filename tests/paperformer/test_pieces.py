@@ -3,7 +3,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paperformer.translation.pieces import split_to_fit
+from paperformer.pieces import split_sentences, split_text, split_to_fit
 
 
 def words_and_end(texts: list[str]) -> list[int]:
@@ -66,3 +66,31 @@ def test_a_megabyte_is_cut_without_counting_it_again_and_again() -> None:
         pieces = split_to_fit(text, 100, lengths)
         assert sum(map(len, pieces)) >= len(text.replace(" ", ""))
         assert counted < 25 * len(text)
+
+
+def test_what_ends_a_sentence() -> None:
+    for sentences in (
+        ["Dr. Smith met J. R. Jones at 5 p.m. ", "He left."],
+        ["Am 3. März kam er. ", "Sie ging z. B. heim. ", "Gut."],
+        ['"Stop!" she said. ', '"No." ', "Yes?! ", "(See Fig. 3.) ", "End"],
+        ["1. Wash. ", "2. Dry… ", "In 1990. ", "Then"],
+        ["今天天气很好。", "我们去公园！", "好"],
+        ["Well... no. ", "Das ist usw. ", "Ende"],
+    ):
+        assert split_sentences("".join(sentences)) == sentences
+
+
+@given(st.text(st.sampled_from("aB.! \n\r\t\x85。3"), max_size=100), st.booleans(), st.integers(2, 12))
+@settings(max_examples=300)
+def test_pieces_and_gaps_are_the_text(text: str, sentences: bool, longest: int) -> None:
+    pieces, gaps = split_text(text, longest, words_and_end, sentences=sentences)
+    if not text.strip():
+        assert pieces == gaps == []
+        return
+    assert len(gaps) == len(pieces) + 1
+    assert all(piece and piece == piece.strip() and len(piece.splitlines()) == 1 for piece in pieces)
+    assert all(gap.isspace() or not gap for gap in gaps)
+    together = gaps[0] + "".join(map("".join, zip(pieces, gaps[1:], strict=True)))
+    assert re.sub(r"[ \t]", "", together) == re.sub(r"[ \t]", "", text)  # every line end is where it was
+    if "。" not in text and words_and_end([text])[0] <= longest:
+        assert together == text

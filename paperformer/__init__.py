@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .api.runs import Run, prepare, train
     from .api.sweeps import sweep
     from .api.text_scores import evaluate_text
-    from .api.texts import evaluate, generate, score, translate
+    from .api.texts import align, evaluate, generate, score, translate
     from .configuration.configuration_encoder import PaperformerEncoderConfig
     from .configuration.configuration_lm import PaperformerLMConfig
     from .configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
@@ -44,6 +44,7 @@ __all__ = [
     "TrainingDivergedError",
     "TrainingStopped",
     "__version__",
+    "align",
     "evaluate",
     "evaluate_text",
     "generate",
@@ -71,6 +72,7 @@ _MODULES = {
     "Run": ".api.runs",
     "TrainingDivergedError": ".training.engine.guard",
     "TrainingStopped": ".training.engine.stop_request",
+    "align": ".api.texts",
     "evaluate": ".api.texts",
     "evaluate_text": ".api.text_scores",
     "generate": ".api.texts",

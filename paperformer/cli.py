@@ -17,9 +17,10 @@ from .commands.evaluation import evaluate, score
 from .commands.exercises import EXERCISES
 from .commands.model_folders import convert, push
 from .commands.plots import PLOTS
+from .commands.prompts import generate
 from .commands.runs import runs
 from .commands.sweeps import sweep
-from .commands.text import generate, translate
+from .commands.text import translate
 from .commands.training import TRAINED, make_prepare, make_train, plan, quickstart
 from .training.console.input_error import InputError, one_line_errors
 from .training.console.suggestions import suggest

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .api.recipes import read_recipe
     from .api.runs import Run, prepare, train
     from .api.sweeps import sweep
+    from .api.text_likelihoods import log_probabilities
     from .api.text_scores import evaluate_text
     from .api.texts import align, evaluate, generate, score, translate
     from .configuration.configuration_encoder import PaperformerEncoderConfig
@@ -48,6 +49,7 @@ __all__ = [
     "evaluate",
     "evaluate_text",
     "generate",
+    "log_probabilities",
     "metric_path",
     "prepare",
     "read_recipe",
@@ -76,6 +78,7 @@ _MODULES = {
     "evaluate": ".api.texts",
     "evaluate_text": ".api.text_scores",
     "generate": ".api.texts",
+    "log_probabilities": ".api.text_likelihoods",
     "metric_path": ".metrics",
     "prepare": ".api.runs",
     "read_recipe": ".api.recipes",

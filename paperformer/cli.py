@@ -13,7 +13,7 @@ from importlib.metadata import version
 
 from .commands import tokenizers
 from .commands.averaging import average
-from .commands.evaluation import evaluate, score
+from .commands.evaluation import evaluate, likelihood, score
 from .commands.exercises import EXERCISES
 from .commands.model_folders import convert, push
 from .commands.plots import PLOTS
@@ -50,6 +50,7 @@ COMMANDS: dict[str, Command | Group] = {
     "average": average,
     "evaluate": evaluate,
     "score": score,
+    "likelihood": likelihood,
     "translate": translate,
     "generate": generate,
     "convert": convert,

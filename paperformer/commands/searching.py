@@ -111,19 +111,30 @@ def with_target_prefixes(lines: "Iterator[Line]", searching: Searching) -> "Iter
     from dataclasses import replace
 
     from ..api.translators import with_prefix
-    from ..training.data.text.lines import read_lines
 
     name = searching.get("target_prefixes")
     if name is not None and name != "-":
-        prefixes = read_lines(Path(name))
-        number = 0
-        for number, line in enumerate(lines, start=1):
-            if (own := next(prefixes, None)) is None:
-                raise InputError(f"{name} has {number - 1:,} lines and the input has more; each line must have one")
-            yield replace(line, text=with_prefix(line.text, own))
-        if next(prefixes, None) is not None:
-            raise InputError(f"{name} has more lines than the input, which has {number:,}; each must belong to one")
+        yield from beside(lines, name)
     elif (prefix := searching.get("target_prefix")) is not None:
         yield from (replace(line, text=with_prefix(line.text, prefix)) for line in lines)
     else:
         yield from lines
+
+
+def beside(lines: "Iterator[Line]", name: str) -> "Iterator[Line]":
+    """Lines, with the line of a file that belongs to each behind a tab.
+
+    Raises:
+        InputError: if the file cannot be read, or has fewer or more lines.
+    """
+    from dataclasses import replace
+
+    from ..translation.line_source import lines_of_file
+
+    others, number = lines_of_file(Path(name)), 0
+    for number, line in enumerate(lines, start=1):
+        if (other := next(others, None)) is None:
+            raise InputError(f"{name} has {number - 1:,} lines and the input has more; each line must have one")
+        yield replace(line, text=f"{line.text}\t{other.text}", faults=line.faults + other.faults)
+    if next(others, None) is not None:
+        raise InputError(f"{name} has more lines than the input, which has {number:,}; each must belong to one")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
+from threading import Thread
 from types import TracebackType
 from typing import Any, Self
 
@@ -86,6 +87,7 @@ def _begin(load: Callable[[], Translator], processes: int, number: Any) -> None:
     with number.get_lock():
         own = number.value
         number.value += 1
+    Thread(target=_end_with_parent, daemon=True).start()
     os.environ["RANK"] = str(own + 1)  # only the first process of a job speaks, and that is the one that began
     import torch
 
@@ -94,6 +96,13 @@ def _begin(load: Callable[[], Translator], processes: int, number: Any) -> None:
     torch.set_num_threads(max(1, torch.get_num_threads() // processes))
     # Not loaded here: what fails with the first share is told as what it is.
     _load_translator = cache(load)
+
+
+def _end_with_parent() -> None:
+    """Ends a worker whose parent was killed, and would otherwise wait for work for ever."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _do(work: Work, texts: Sequence[str]) -> tuple[list[Any], list[tuple[int, str]]]:

@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import LogitsProcessorList, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
 
 from ..training.console.input_error import InputError
 from ..training.console.progress import ProgressBar, is_first_process
@@ -22,8 +24,8 @@ from .minimum_bayes_risk import best_by_mean_chrf, draw_samples
 from .n_best import NOTHING, Hypothesis, join_pieces
 from .translator import Translator
 
-LOGITS_AT_ONCE = 2**25
-"""Of one call of a model: 128 MB in float32."""
+LOGITS_AT_ONCE = 2**23
+"""Of one call of a model: 32 MB in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,13 +317,16 @@ def score_sequences(
 def teacher_forced(model: PreTrainedModel, batch: SourceBatch, sequences: Tensor) -> Tensor:
     """The log-probability of each token, (B n, T - 1), in nats, of sequences (B n, T)."""
     each = len(sequences) // len(batch.input_ids)
-    sources, masks = (rows.repeat_interleave(each, 0) for rows in (batch.input_ids, batch.attention_mask))
+    encoder: Any = model.get_encoder()
+    states = encoder(input_ids=batch.input_ids, attention_mask=batch.attention_mask).last_hidden_state  # (B, S, E)
+    states, masks = (rows.repeat_interleave(each, 0) for rows in (states, batch.attention_mask))
     at_once = max(1, LOGITS_AT_ONCE // (sequences.shape[1] * model.config.vocab_size))
     found = []
     for start in range(0, len(sequences), at_once):
         rows = slice(start, start + at_once)
         read, written = sequences[rows, :-1], sequences[rows, 1:]
-        logits = model(input_ids=sources[rows], attention_mask=masks[rows], decoder_input_ids=read).logits
+        source = BaseModelOutput(last_hidden_state=states[rows])
+        logits = model(encoder_outputs=source, attention_mask=masks[rows], decoder_input_ids=read).logits
         found.append(log_probabilities(logits, written))
     return torch.cat(found)
 

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from .api.recipes import read_recipe
     from .api.runs import Run, prepare, train
     from .api.sweeps import sweep
+    from .api.text_likelihoods import log_probabilities
     from .api.text_scores import evaluate_text
-    from .api.texts import evaluate, generate, score, translate
+    from .api.texts import align, evaluate, generate, score, translate
     from .configuration.configuration_encoder import PaperformerEncoderConfig
     from .configuration.configuration_lm import PaperformerLMConfig
     from .configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
@@ -45,9 +46,11 @@ __all__ = [
     "TrainingDivergedError",
     "TrainingStopped",
     "__version__",
+    "align",
     "evaluate",
     "evaluate_text",
     "generate",
+    "log_probabilities",
     "metric_path",
     "prepare",
     "push_to_hub",
@@ -73,9 +76,11 @@ _MODULES = {
     "Run": ".api.runs",
     "TrainingDivergedError": ".training.engine.guard",
     "TrainingStopped": ".training.engine.stop_request",
+    "align": ".api.texts",
     "evaluate": ".api.texts",
     "evaluate_text": ".api.text_scores",
     "generate": ".api.texts",
+    "log_probabilities": ".api.text_likelihoods",
     "metric_path": ".metrics",
     "prepare": ".api.runs",
     "push_to_hub": ".api.publishing",

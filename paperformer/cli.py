@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from .commands import tokenizers
 from .commands.averaging import average
 from .commands.environment import doctor
-from .commands.evaluation import evaluate, score
+from .commands.evaluation import evaluate, likelihood, score
 from .commands.exercises import EXERCISES
 from .commands.model_folders import convert, push
 from .commands.plots import PLOTS
+from .commands.prompts import generate
 from .commands.runs import runs
 from .commands.serving import check, serve
 from .commands.sweeps import sweep
-from .commands.text import generate, translate
+from .commands.text import translate
 from .commands.training import TRAINED, make_prepare, make_train, plan, quickstart
 from .training.console.input_error import InputError, one_line_errors
 from .training.console.suggestions import suggest
@@ -50,6 +51,7 @@ COMMANDS: dict[str, Command | Group] = {
     "average": average,
     "evaluate": evaluate,
     "score": score,
+    "likelihood": likelihood,
     "translate": translate,
     "generate": generate,
     "serve": serve,

@@ -6,77 +6,88 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from threading import Thread
+from types import TracebackType
+from typing import Any, Self
 
-from ..commands.loading import load, load_target_tokenizer
+from ..decoding.translator import Translator
 from ..training.console.input_error import InputError
-from ..training.console.progress import ProgressBar
-from ..translation.streaming import Notes, translate_texts
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from ..training.console.progress import ProgressBar, is_first_process
+from ..translation.cutting import Notes
+from .translators import Work, load_translator
 
 SHARES_OF_A_PROCESS = 4
 """More than one, so that no process is idle for long while another works on the last."""
 
-_load_model: "Callable[[], tuple[PreTrainedModel, PreTrainedTokenizerBase]]"
+_load_translator: Callable[[], Translator]
 """Of a worker process."""
 
 
-def translate_in_processes(
-    model: str,
-    texts: Sequence[str],
-    note: Notes,
-    processes: int,
-    *,
-    trust_remote_code: bool = False,
-    **decoding: Any,
-) -> list[str]:
-    """Translations of texts, in their order.
+class TranslationProcesses:
+    """Processes that each hold a model, or an ensemble, and work on shares of texts.
 
     Args:
         model: a folder, or a name on the Hub.
-        texts, note, decoding: as `translation.streaming.translate_texts` takes them.
         processes: how many.
-        trust_remote_code: whether Python code that lies in the model's folder may run.
-
-    Raises:
-        InputError: if the model cannot be loaded, or the system ends a process.
+        ensemble: the other models, of an ensemble.
+        trust_remote_code: whether Python code that lies in the models' folders may run.
     """
-    # Texts of similar length together, the longest first: what takes longest does not begin last.
-    order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
-    size = max(1, -(-len(order) // (processes * SHARES_OF_A_PROCESS)))
-    shares = [order[start : start + size] for start in range(0, len(order), size)]
-    context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
-    number = context.Value("i", 0)
-    translations = [""] * len(texts)
-    try:
-        with (
-            ProcessPoolExecutor(processes, context, _begin, (model, processes, number, trust_remote_code)) as pool,
-            ProgressBar(total=len(texts), desc=f"translate, {processes} processes", unit=" sent") as bar,
-        ):
-            futures = [pool.submit(_translate, [texts[index] for index in share], decoding) for share in shares]
-            for share, future in zip(shares, futures, strict=True):
-                outputs, notes = future.result()
-                for index, translation in zip(share, outputs, strict=True):
-                    translations[index] = translation
-                for place, what in notes:
-                    note(share[place], what)
-                bar.update(len(share))
-    except BrokenProcessPool as error:
-        raise InputError(
-            f"one of {processes} processes that translate has ended before its time, perhaps for want of memory; "
-            "give fewer processes"
-        ) from error
-    return translations
+
+    def __init__(self, model: str, processes: int, ensemble: Sequence[str] = (), *, trust_remote_code: bool = False):
+        self.processes = processes
+        context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
+        load = partial(load_translator, model, tuple(ensemble), trust_remote_code=trust_remote_code)
+        self._pool = ProcessPoolExecutor(processes, context, _begin, (load, processes, context.Value("i", 0)))
+
+    def __enter__(self) -> Self:
+        self._pool.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._pool.__exit__(kind, failure, traceback)
+
+    def do(self, work: Work, texts: Sequence[str], note: Notes, *, show_progress: bool = True) -> list[Any]:
+        """What the work makes of each text, in their order.
+
+        Args:
+            note: told of texts by their places from 0.
+
+        Raises:
+            InputError: if a model cannot be loaded, or the system ends a process.
+        """
+        # Texts of similar length together, the longest first: what takes longest does not begin last.
+        order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
+        size = max(1, -(-len(order) // (self.processes * SHARES_OF_A_PROCESS)))
+        shares = [order[start : start + size] for start in range(0, len(order), size)]
+        made: list[Any] = [None] * len(texts)
+        described, is_shown = f"translate, {self.processes} processes", show_progress and is_first_process()
+        try:
+            with ProgressBar(total=len(texts), desc=described, unit=" sent", disable=not is_shown) as bar:
+                futures = [self._pool.submit(_do, work, [texts[index] for index in share]) for share in shares]
+                for share, future in zip(shares, futures, strict=True):
+                    outputs, notes = future.result()
+                    for index, output in zip(share, outputs, strict=True):
+                        made[index] = output
+                    for place, what in notes:
+                        note(share[place], what)
+                    bar.update(len(share))
+        except BrokenProcessPool as error:
+            raise InputError(
+                f"one of {self.processes} processes that translate has ended before its time, perhaps for want of "
+                "memory; give fewer processes"
+            ) from error
+        return made
 
 
-def _begin(model: str, processes: int, number: Any, trust_remote_code: bool) -> None:
+def _begin(load: Callable[[], Translator], processes: int, number: Any) -> None:
     """Gives a worker process its device and its threads."""
-    global _load_model
+    global _load_translator
     with number.get_lock():
         own = number.value
         number.value += 1
+    Thread(target=_end_with_parent, daemon=True).start()
     os.environ["RANK"] = str(own + 1)  # only the first process of a job speaks, and that is the one that began
     import torch
 
@@ -84,14 +95,16 @@ def _begin(model: str, processes: int, number: Any, trust_remote_code: bool) -> 
         torch.cuda.set_device(own % torch.cuda.device_count())
     torch.set_num_threads(max(1, torch.get_num_threads() // processes))
     # Not loaded here: what fails with the first share is told as what it is.
-    _load_model = cache(partial(load, model, "translation", trust_remote_code=trust_remote_code))
+    _load_translator = cache(load)
 
 
-def _translate(texts: Sequence[str], decoding: dict[str, Any]) -> tuple[list[str], list[tuple[int, str]]]:
-    model, tokenizer = _load_model()
+def _end_with_parent() -> None:
+    """Ends a worker whose parent was killed, and would otherwise wait for work for ever."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _do(work: Work, texts: Sequence[str]) -> tuple[list[Any], list[tuple[int, str]]]:
     notes: list[tuple[int, str]] = []
-    target_tokenizer = load_target_tokenizer(model)
-    outputs = translate_texts(
-        model, tokenizer, texts, lambda *note: notes.append(note), target_tokenizer=target_tokenizer, **decoding
-    )
-    return outputs, notes
+    return work(_load_translator(), texts, lambda *note: notes.append(note)), notes

@@ -2,25 +2,79 @@
 
 import logging
 import os
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
-from ..commands.loading import check_task, load, load_config
+from ..commands.loading import check_task, load_config
 from ..training.console.input_error import InputError
+from .given_models import Model, load_given, place_of
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
+    from ..decoding.alignment import Alignment
+    from ..decoding.n_best import Hypothesis
     from ..training.evaluation.metrics import Score, ScoringOptions
     from ..training.evaluation.significance import TestName
     from ..training.evaluation.translation_report import TranslationReport
-    from .runs import Run
 
 logger = logging.getLogger(__name__)
 
-Model = Union[str, os.PathLike[str], "Run", "PreTrainedModel"]
-"""A model's folder or a run's, a name on the Hub, a run, or a model that has been loaded."""
+
+class Searching(TypedDict, total=False):
+    """What a search for translations is to do besides, and how.
+
+    Args:
+        ensemble: other models that write together with the first, with the same tokenizer.
+        mbr: how many samples minimum-Bayes-risk decoding chooses from, instead of beam search.
+        epsilon: the least probability of a token that is sampled; 0.02 if not given, 0 samples from all.
+        seed: of the samples; 1 if not given.
+        target_prefix: what every translation begins with, or one for each text.
+        glossary: terms and how each is to be translated, or a file of them, a term, a tab and its translation a line.
+        alignment: whether the hypotheses tell which words belong together.
+        alignment_layer: by the attention of which layer of the decoder, from 0; by default the last but one.
+    """
+
+    ensemble: "Sequence[Model]"
+    mbr: int
+    epsilon: float
+    seed: int
+    target_prefix: str | Sequence[str]
+    glossary: str | os.PathLike[str] | Mapping[str, str]
+    alignment: bool
+    alignment_layer: int
+
+
+@overload
+def translate(
+    model: Model,
+    texts: Sequence[str],
+    num_beams: int = ...,
+    length_penalty: float = ...,
+    *,
+    prefix: str = ...,
+    n_best: None = None,
+    processes: int = ...,
+    tokenizer: "PreTrainedTokenizerBase | None" = ...,
+    trust_remote_code: bool = ...,
+    **searching: Unpack[Searching],
+) -> list[str]: ...
+
+
+@overload
+def translate(
+    model: Model,
+    texts: Sequence[str],
+    num_beams: int = ...,
+    length_penalty: float = ...,
+    *,
+    prefix: str = ...,
+    n_best: int,
+    processes: int = ...,
+    tokenizer: "PreTrainedTokenizerBase | None" = ...,
+    trust_remote_code: bool = ...,
+    **searching: Unpack[Searching],
+) -> "list[list[Hypothesis]]": ...
 
 
 def translate(
@@ -30,10 +84,12 @@ def translate(
     length_penalty: float = 1.0,
     *,
     prefix: str = "",
+    n_best: int | None = None,
     processes: int = 1,
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     trust_remote_code: bool = False,
-) -> list[str]:
+    **searching: Unpack[Searching],
+) -> "list[str] | list[list[Hypothesis]]":
     """Translations of texts, one for each, in their order; of a text without characters, an empty one.
 
     Args:
@@ -42,37 +98,101 @@ def translate(
         num_beams: beam size; 1 is greedy and fastest.
         length_penalty: exponent of the length by which a beam's log-probability is divided.
         prefix: put before every text: a language tag, or what T5 is told to do.
+        n_best: how many translations of each text, as hypotheses with their scores, best first.
         processes: how many translate, each a share of the texts; on several GPUs each on one of its own. The model is
             then a folder or a name, since each process loads it.
         tokenizer: of a model that has been loaded.
         trust_remote_code: whether Python code that lies in the model's folder may run; our own models never need it.
+        searching: see `Searching`, and docs/translation.md.
+
+    Returns:
+        Texts; with `n_best`, lists of hypotheses. A warning tells of translations without a term that they should have.
 
     Raises:
-        InputError: for a beam size or a number of processes below 1, texts that are no list, or a model that cannot be
-            loaded or is for another task.
+        InputError: for a value out of its range, values that exclude each other, texts that are no list, or a model
+            that cannot be loaded or is for another task.
     """
-    from ..commands.loading import load_target_tokenizer
-    from ..translation.streaming import translate_texts
-    from .parallel_translation import translate_in_processes
+    from .parallel_translation import TranslationProcesses
+    from .translators import load_translator, plain_work, read_search, searching_work, with_prefix
 
     check_beams(num_beams)
     _check_list("texts", texts)
     if processes < 1:
         raise InputError(f"processes is {processes}; it must be at least 1")
-    decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
+    if searching.get("alignment") and n_best is None:
+        raise InputError("alignment is for hypotheses, which n_best gives: give that too, n_best=1 will do")
+    search = read_search(num_beams, length_penalty, prefix, n_best, searching)
+    target_prefix = searching.get("target_prefix", "")
+    if search is not None and target_prefix:
+        each = [target_prefix] * len(texts) if isinstance(target_prefix, str) else target_prefix
+        if len(each) != len(texts):
+            raise InputError(f"there are {len(texts)} texts and {len(each)} of target_prefix; each must have one")
+        texts = [with_prefix(text, own) for text, own in zip(texts, each, strict=True)]
+    work = plain_work(num_beams=num_beams, length_penalty=length_penalty, prefix=prefix)
+    if search is not None:
+        work = searching_work(search, with_prefixes=bool(target_prefix))
 
     def note(index: int, what: str) -> None:
         logger.warning("text %d: %s", index + 1, what)
 
+    ensemble = searching.get("ensemble", ())
     if processes > 1 and len(texts) > 1:
-        if not isinstance(model, str | os.PathLike):
-            raise InputError(f"processes is {processes}; the model must then be a folder or a name on the Hub")
-        place = place_of(model)
-        check_task(load_config(place, trust_remote_code=trust_remote_code), "translation", place)
-        return translate_in_processes(place, texts, note, processes, trust_remote_code=trust_remote_code, **decoding)
-    loaded, own_tokenizer = load_given(model, "translation", tokenizer, trust_remote_code)
-    return translate_texts(
-        loaded, own_tokenizer, texts, note, target_tokenizer=load_target_tokenizer(loaded), **decoding
+        places = []
+        for one in (model, *ensemble):
+            if not isinstance(one, str | os.PathLike):
+                raise InputError(f"processes is {processes}; the model must then be a folder or a name on the Hub")
+            places.append(place_of(one))
+            check_task(load_config(places[-1], trust_remote_code=trust_remote_code), "translation", places[-1])
+        with TranslationProcesses(places[0], processes, places[1:], trust_remote_code=trust_remote_code) as pool:
+            found = pool.do(work, texts, note)
+    else:
+        options: dict[str, Any] = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code}
+        found = work(load_translator(model, ensemble, **options), texts, note)
+    return found if search is None or n_best is not None else [hypotheses[0].text for hypotheses in found]
+
+
+def align(
+    model: Model,
+    sources: Sequence[str],
+    translations: Sequence[str],
+    *,
+    layer: int | None = None,
+    prefix: str = "",
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    trust_remote_code: bool = False,
+) -> "list[Alignment]":
+    """Which words of texts and of given translations belong together, by the model's attention.
+
+    Args:
+        model, prefix, tokenizer, trust_remote_code: as `translate` takes them.
+        sources, translations: raw; of what is longer than the model takes the beginning is aligned.
+        layer: of the decoder, whose attention decides, from 0; by default the last but one.
+
+    Returns:
+        For each pair, places of a word of the source and of one of the translation, from 0. Words are what white space
+        separates.
+
+    Raises:
+        InputError: if there are not as many of each, or no such layer; if the attention is linear, or a tokenizer does
+            not say where its tokens are; for a model that cannot be loaded or is for another task.
+    """
+    from ..decoding.alignment import align_words
+    from .translators import load_translator
+
+    _check_list("sources", sources)
+    _check_list("translations", translations)
+    if len(sources) != len(translations):
+        raise InputError(f"there are {len(sources)} sources and {len(translations)} translations; each must have one")
+    translator = load_translator(model, tokenizer=tokenizer, trust_remote_code=trust_remote_code)
+    return align_words(
+        translator.model,
+        translator.tokenizer,
+        translator.target_tokenizer,
+        sources,
+        translations,
+        longest=translator.longest,
+        prefix=prefix,
+        layer=layer,
     )
 
 
@@ -174,68 +294,106 @@ def check_references(
     return streams  # type: ignore[return-value]
 
 
+class Sampled(TypedDict, total=False):
+    """How a language model chooses the next tokens, besides.
+
+    Args:
+        top_k: sample from so many likeliest tokens (Fan et al. 2018); 0, the default, from all.
+        repetition_penalty: divides the logits of tokens that were there, if they are positive, or else multiplies them
+            (Keskar et al. 2019); 1 by default.
+        stop: texts; what is written ends before the first of them.
+    """
+
+    top_k: int
+    repetition_penalty: float
+    stop: Sequence[str]
+
+
+@overload
 def generate(
     model: Model,
     prompt: str,
+    max_new_tokens: int = ...,
+    temperature: float = ...,
+    top_p: float = ...,
+    seed: int = ...,
+    *,
+    tokenizer: "PreTrainedTokenizerBase | None" = ...,
+    trust_remote_code: bool = ...,
+    **sampled: Unpack[Sampled],
+) -> str: ...
+
+
+@overload
+def generate(
+    model: Model,
+    prompt: list[str] | tuple[str, ...],
+    max_new_tokens: int = ...,
+    temperature: float = ...,
+    top_p: float = ...,
+    seed: int = ...,
+    *,
+    num_sequences: int = ...,
+    tokenizer: "PreTrainedTokenizerBase | None" = ...,
+    trust_remote_code: bool = ...,
+    **sampled: Unpack[Sampled],
+) -> list[list[str]]: ...
+
+
+def generate(
+    model: Model,
+    prompt: str | list[str] | tuple[str, ...],
     max_new_tokens: int = 200,
     temperature: float = 0.9,
     top_p: float = 0.95,
     seed: int = 1,
     *,
+    num_sequences: int = 1,
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     trust_remote_code: bool = False,
-) -> str:
-    """A text and its continuation, by nucleus sampling (Holtzman et al. 2019).
+    **sampled: Unpack[Sampled],
+) -> str | list[list[str]]:
+    """A text and its continuation, by nucleus sampling (Holtzman et al. 2019); or those of several.
 
     Args:
         model: a language model.
-        prompt: the text to continue.
+        prompt: the text to continue, or several.
         max_new_tokens: longest continuation, in tokens.
         temperature: divides the logits: below 1 safer, above 1 wilder; 0 takes the likeliest token (greedy).
         top_p: sample from the smallest set of tokens that has this probability.
-        seed: of the sampling; torch's own state is as it was afterwards.
+        seed: of the sampling. With the prompt it decides the sample, whatever is sampled beside it; torch's own random
+            state is not touched.
+        num_sequences: how many continuations of each prompt, where several prompts are given.
         tokenizer, trust_remote_code: as `translate` takes them.
+        sampled: see `Sampled`.
+
+    Returns:
+        The prompt and its continuation; for several prompts, a list of such texts for each.
 
     Raises:
         InputError: for a value out of its range, or a model that cannot be loaded or is for another task.
     """
-    import torch
+    from ..decoding.continuations import Sampling, continue_prompts
 
-    from ..training.evaluation.decoding import generate as generate_ids
-
-    if max_new_tokens < 1:
-        raise InputError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
-    if not temperature >= 0:
-        raise InputError(f"temperature is {temperature}; it must be at least 0")
-    if not 0 < top_p <= 1:
-        raise InputError(f"top_p is {top_p}; it must be greater than 0 and at most 1")
+    sampling = Sampling(
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        seed=seed,
+        num_sequences=num_sequences,
+        **{**sampled, "stop": tuple(sampled.get("stop", ()))},  # type: ignore[arg-type]
+    )
     loaded, own_tokenizer = load_given(model, "text-generation", tokenizer, trust_remote_code)
-    sampling: dict[str, Any] = {"do_sample": False}
-    if temperature > 0:
-        sampling = {"do_sample": True, "temperature": temperature, "top_p": top_p}
-    # In training every text begins with <s>.
-    ids = [own_tokenizer.bos_token_id, *own_tokenizer(prompt, add_special_tokens=False).input_ids]
-    config: Any = loaded.config
-    if getattr(config, "position_embedding_type", "learned" if config.model_type == "gpt2" else None) == "learned":
-        room = config.max_position_embeddings - len(ids)  # a text ends where the learned positions do
-        if room < 1:
-            raise InputError(
-                f"the prompt has {len(ids):,} tokens, and the model takes {config.max_position_embeddings:,} with what "
-                "it adds; give a shorter one"
-            )
-        max_new_tokens = min(max_new_tokens, room)
-    input_ids = torch.tensor([ids], device=loaded.device)  # (1, tokens)
-    with torch.random.fork_rng([loaded.device] if loaded.device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        output = generate_ids(
-            loaded,
-            input_ids=input_ids,
-            attention_mask=torch.ones_like(input_ids),
-            max_new_tokens=max_new_tokens,
-            **sampling,
-        )
-    (text,) = own_tokenizer.batch_decode(output, skip_special_tokens=True)
-    return text
+
+    def note(index: int, what: str) -> None:
+        logger.warning("prompt %d: %s", index + 1, what)
+
+    prompts = [prompt] if isinstance(prompt, str) else prompt
+    found = [
+        [each.prompt + each.text for each in continuations]
+        for continuations in continue_prompts(loaded, own_tokenizer, prompts, sampling, note)
+    ]
+    return found[0][0] if isinstance(prompt, str) else found
 
 
 def check_beams(num_beams: int) -> None:
@@ -247,33 +405,3 @@ def check_beams(num_beams: int) -> None:
 def _check_list(name: str, texts: Sequence[str]) -> None:
     if isinstance(texts, str):  # its characters would be taken for texts
         raise InputError(f"{name} is one text; it must be a list of texts")
-
-
-def load_given(
-    model: Model, task: str | None, tokenizer: "PreTrainedTokenizerBase | None", trust_remote_code: bool
-) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    """The model in evaluation mode, and its tokenizer."""
-    from .runs import Run
-
-    if isinstance(model, str | os.PathLike):
-        loaded, own_tokenizer = load(place_of(model), task, trust_remote_code=trust_remote_code)
-        return loaded, tokenizer or own_tokenizer
-    if isinstance(model, Run):
-        check_task(model.model.config, task, str(model.folder))
-        return model.model, tokenizer or model.tokenizer
-    if tokenizer is None:
-        raise InputError("a model that has been loaded needs its tokenizer: tokenizer=...")
-    check_task(model.config, task, "the model")
-    return model.eval(), tokenizer
-
-
-def place_of(model: str | os.PathLike[str]) -> str:
-    """A model's folder, be it given by that of its run, or its name on the Hub.
-
-    Raises:
-        InputError: if the run is not finished.
-    """
-    from .runs import Run
-
-    place = os.fspath(model)
-    return str(Run(place).model_folder) if (Path(place) / "recipe.yaml").is_file() else place

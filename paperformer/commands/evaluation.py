@@ -1,7 +1,8 @@
 """Commands that say how good a model is, or finished outputs are."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
@@ -11,6 +12,7 @@ from .loading import check_task, load_config, model_name
 
 if TYPE_CHECKING:
     from ..training.evaluation.translation_report import TranslationReport
+    from ..translation.line_source import Line
 
 
 class Scoring(TypedDict, total=False):
@@ -146,6 +148,73 @@ def evaluate(
         baseline = model_name(against), translate(against)
     _warn_of_seen(model, sources, references[0])
     _report(outputs, references, sources, model_name(model), baseline, scoring)
+
+
+def likelihood(
+    model: str,
+    input: str = "-",  # noqa: A002
+    translations: str | None = None,
+    output: str = "-",
+    prefix: str = "",
+    overwrite: bool = False,
+    trust_remote_code: bool = False,
+) -> None:
+    """Score each line of a file or a pipe by its log-probability: pairs of sentences, or texts under a language model.
+
+    For each line, in order, one of three columns: the sum of the log-probabilities of the tokens in nats, how many
+    there are, and their mean. The end mark is one of them. Of what is longer than the model takes the beginning is
+    scored, and that is told on standard error.
+
+    Args:
+        model: A translation model's or a language model's folder, or its name on the Hub.
+        input: File of pairs, a source, a tab and its translation a line, or for a language model of texts, one a line;
+            perhaps compressed; - reads standard input.
+        translations: File of the translations, line by line, where INPUT has the sources alone.
+        output: File for the scores; - writes standard output. It is FILE.part until it is complete; the same command
+            goes on where it was interrupted.
+        prefix: Put before every source, as in translating.
+        overwrite: Replace OUTPUT, and what an interrupted command has left of it.
+        trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
+    """
+    from ..api.text_likelihoods import likelihood_work
+    from ..training.data.text.lines import count_lines
+    from ..translation.line_source import ReadAhead, lines_of_file, lines_of_standard_input
+    from .searching import beside
+    from .text import skip, translate_lines, write_to
+
+    total = None if input == "-" else count_lines(Path(input))
+    is_given = {"translations": translations, "prefix": prefix or None}
+    work, is_of_pairs, place = likelihood_work(model, prefix, trust_remote_code=trust_remote_code)
+    if not is_of_pairs:
+        _refuse(is_given, set(), f"{model} holds a language model")
+    source = lines_of_standard_input() if input == "-" else lines_of_file(Path(input))
+    if translations is not None:
+        source = beside(source, translations)
+    elif is_of_pairs:
+        source = _pairs(source, input)
+    request = {"model": place, "input": input, "prefix": prefix, "translations": translations}
+    others = {"translations": [translations]} if translations else {}
+    with (
+        write_to(output, request, overwrite, others) as file,
+        closing(ReadAhead(source)) as lines,
+    ):
+        skip(lines, file.done, output)
+
+        def written(number: int, score: Any) -> str:
+            return f"{score.log_probability:.6f}\t{score.tokens}\t{score.mean:.6f}"
+
+        translate_lines(work, lines, written, file, total, is_shown=output != "-", described="score")
+
+
+def _pairs(lines: "Iterator[Line]", name: str) -> "Iterator[Line]":
+    """The same; raises an InputError at a line without a tab."""
+    for line in lines:
+        if "\t" not in line.text:
+            raise InputError(
+                f"{name}, line {line.number:,} has no tab; it must be a source, a tab and its translation, or give "
+                "--translations FILE"
+            )
+        yield line
 
 
 def _refuse(options: Mapping[str, Any], but: Collection[str], reason: str) -> None:

@@ -1,18 +1,21 @@
-"""Commands that use a finished model on text: translate, continue a text."""
+"""The command that translates: lines, and message catalogues."""
 
 import sys
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..api import texts
 from ..training.console.input_error import InputError
+from .searching import Searching, files_of, models_of, record_of, with_target_prefixes, work_of
 
 if TYPE_CHECKING:
-    from ..translation.line_output import OutputFile, StandardOutput
+    from ..translation.line_output import OutputFile, RecordOf, StandardOutput
     from ..translation.line_source import ReadAhead
+    from ..translation.cutting import Notes
+    from ..translation.streaming import Written
 
 NOTES_SHOWN = 10
 
@@ -27,8 +30,11 @@ def translate(
     fuzzy_below: float = 0.5,
     overwrite: bool = False,
     trust_remote_code: bool = False,
+    **searching: Unpack[Searching],
 ) -> None:
     """Translate text line by line: a line out for each line in, in order, whatever comes in.
+
+    In a terminal, with no INPUT, each line is translated when it is entered; Ctrl-D ends.
 
     A message catalogue (.po, .pot) is translated as such: the same file, with what was untranslated filled in.
 
@@ -49,25 +55,74 @@ def translate(
         overwrite: Replace OUTPUT, and what an interrupted command has left of it.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
-    from ..training.console.progress import ProgressBar, is_first_process, say
+    from ..api.parallel_translation import TranslationProcesses
+    from ..api.translators import load_translator
     from ..training.data.text.files import without_compression
     from ..training.data.text.lines import count_lines
+    from ..translation.interactive import converse
     from ..translation.line_source import ReadAhead, lines_of_file, lines_of_standard_input
-    from ..translation.streaming import translate_stream, translate_texts
-    from .loading import load_target_tokenizer
+    from .loading import check_task, load_config
 
     texts.check_beams(num_beams)
     if without_compression(Path(input)).suffix in (".po", ".pot"):
+        if searching:
+            raise InputError(f"--{next(iter(searching))} is given, and {input} is a catalogue; leave it out")
         options = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
         _translate_catalogue(model, Path(input), output, fuzzy_below, overwrite, trust_remote_code, options)
         return
+    work, written = work_of(num_beams, length_penalty, prefix, searching)
+    if (processes := searching.pop("processes", 1)) < 1:
+        raise InputError(f"processes is {processes}; it must be at least 1")
+    others = models_of(searching)
+    if input == output == "-" and sys.stdin.isatty() and sys.stdout.isatty():
+        if searching.get("target_prefixes", "-") != "-":
+            raise InputError("target_prefixes is a file, and the lines come from the terminal; give --input")
+        translator = load_translator(model, others, trust_remote_code=trust_remote_code)
+        converse(lambda lines: with_target_prefixes(lines, searching), partial(work, translator), written)
+        return
     total = None if input == "-" else count_lines(Path(input))
-    loaded, tokenizer = texts.load_given(model, "translation", None, trust_remote_code)
-    target_tokenizer = load_target_tokenizer(loaded)
-    decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
-    translate_window = partial(
-        translate_texts, loaded, tokenizer, target_tokenizer=target_tokenizer, show_progress=False, **decoding
-    )
+    request = {"model": texts.place_of(model), "input": input, "num_beams": num_beams, "prefix": prefix}
+    request |= {"length_penalty": length_penalty, **searching}
+    with ExitStack() as stack:
+        if processes > 1:
+            places = [texts.place_of(name) for name in (model, *others)]
+            for place in places:  # before there is anything
+                check_task(load_config(place, trust_remote_code=trust_remote_code), "translation", place)
+            pool = TranslationProcesses(places[0], processes, places[1:], trust_remote_code=trust_remote_code)
+            translate_window = partial(stack.enter_context(pool).do, work, show_progress=False)
+        else:
+            translate_window = partial(work, load_translator(model, others, trust_remote_code=trust_remote_code))
+        file = write_to(output, request, overwrite, files_of(searching), record_of(searching))
+        stack.enter_context(file)
+        source = lines_of_standard_input() if input == "-" else lines_of_file(Path(input))
+        lines = stack.enter_context(closing(ReadAhead(with_target_prefixes(source, searching))))
+        skip(lines, file.done, output)
+        translate_lines(translate_window, lines, written, file, total, is_shown=output != "-")
+
+
+def translate_lines(
+    translate_window: "Callable[[Sequence[str], Notes], Sequence[Any]]",
+    lines: "ReadAhead",
+    written: "Written",
+    file: "OutputFile | StandardOutput",
+    total: int | None,
+    *,
+    is_shown: bool,
+    described: str = "translate",
+    unit: str = " lines",
+) -> None:
+    """Writes what is made of the lines, and says what had to be done with them.
+
+    Args:
+        translate_window, lines, written: as `translate_stream` takes them.
+        file: where it is written.
+        total: lines that there are, if that is known.
+        is_shown: whether a bar shows how far it is, wherever the lines go.
+        described, unit: what the bar says.
+    """
+    from ..training.console.progress import ProgressBar, is_first_process, say
+    from ..translation.streaming import translate_stream
+
     noted = 0
 
     def note(number: int, what: str) -> None:
@@ -76,46 +131,20 @@ def translate(
         if noted <= NOTES_SHOWN:
             say(f"line {number:,}: {what}")
 
-    with _write_to(output, {"model": texts.place_of(model), "input": input, **decoding}, overwrite) as written:
-        lines = ReadAhead(lines_of_standard_input() if input == "-" else lines_of_file(Path(input)))
-        _skip(lines, written.done, output)
-        is_shown = output != "-" or not sys.stdout.isatty()  # or else the lines themselves show how far it is
-        bar = ProgressBar(
-            total=total,
-            initial=written.done,
-            desc="translate",
-            unit=" lines",
-            disable=not (is_shown and is_first_process()),
-        )
-        with bar, closing(lines):
-            for translations in translate_stream(translate_window, lines, note):
-                written.write(translations)
-                bar.update(len(translations))
+    is_shown = is_shown or not sys.stdout.isatty()  # or else the lines themselves show how far it is
+    bar = ProgressBar(
+        total=total,
+        initial=file.done,
+        desc=described,
+        unit=unit,
+        disable=not (is_shown and is_first_process()),
+    )
+    with bar:
+        for outputs in translate_stream(translate_window, lines, note, written):
+            file.write(outputs)
+            bar.update(len(outputs))
     if noted > NOTES_SHOWN:
         say(f"{noted:,} such notes in all")
-
-
-def generate(
-    model: str,
-    prompt: str,
-    max_new_tokens: int = 200,
-    temperature: float = 0.9,
-    top_p: float = 0.95,
-    seed: int = 1,
-    trust_remote_code: bool = False,
-) -> None:
-    """Continue a text by nucleus sampling, to standard output.
-
-    Args:
-        model: A language model's folder, or its name on the Hub.
-        prompt: The text to continue.
-        max_new_tokens: Longest continuation, in tokens.
-        temperature: Divides the logits: below 1 safer, above 1 wilder; 0 takes the likeliest token (greedy).
-        top_p: Sample from the smallest set of tokens that has this probability (Holtzman et al. 2019).
-        seed: Seed of the sampling.
-        trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
-    """
-    print(texts.generate(model, prompt, max_new_tokens, temperature, top_p, seed, trust_remote_code=trust_remote_code))
 
 
 def _translate_catalogue(
@@ -165,13 +194,27 @@ def _translate_catalogue(
     )
 
 
-def _write_to(name: str, request: dict[str, Any], overwrite: bool) -> "OutputFile | StandardOutput":
+def write_to(
+    name: str,
+    request: dict[str, Any],
+    overwrite: bool,
+    others: Mapping[str, Sequence[str]] = {},
+    record_of: "RecordOf | None" = None,
+) -> "OutputFile | StandardOutput":
+    """Where lines go.
+
+    Args:
+        request: what decides about them; of the files that it names, which they were is kept as well.
+        others: the names of further files, or of models' folders.
+        record_of: as `OutputFile` takes it.
+    """
     from ..translation.line_output import OutputFile, StandardOutput
 
     if name == "-":
         return StandardOutput()
-    files = {what: _stamp(Path(request[what])) for what in ("model", "input")}
-    return OutputFile(Path(name), request | {"files": files}, overwrite=overwrite)
+    named = {"model": [request["model"]], "input": [request["input"]], **others}
+    files = {what: [stamp for path in paths for stamp in _stamp(Path(path))] for what, paths in named.items()}
+    return OutputFile(Path(name), request | {"files": files}, overwrite=overwrite, record_of=record_of)
 
 
 def _stamp(path: Path) -> list[list[Any]]:
@@ -180,7 +223,7 @@ def _stamp(path: Path) -> list[list[Any]]:
     return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 
 
-def _skip(lines: "ReadAhead", count: int, output: str) -> None:
+def skip(lines: "ReadAhead", count: int, output: str) -> None:
     """Passes over lines that an earlier command has translated."""
     while count > 0:
         passed = len(lines.take(count))

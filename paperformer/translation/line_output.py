@@ -6,7 +6,8 @@ Until then they are in `FILE.part`, in order and without a gap, and a run that w
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count, groupby
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -14,6 +15,9 @@ from typing import Any, BinaryIO, Self
 from ..training.atomic_files import check_replaceable, replace_file
 from ..training.console.input_error import InputError
 from ..training.console.progress import say
+
+RecordOf = Callable[[bytes], Any]
+"""What a line belongs to; lines that follow each other and belong to the same are one item."""
 
 
 class StandardOutput:
@@ -41,16 +45,26 @@ class OutputFile:
         path: the file.
         request: what decides its lines, as JSON has it: of a begun file it must be the same.
         overwrite: whether an older file, or one begun otherwise, may be lost.
+        record_of: tells by a line what it belongs to, where one call of `write` may have several lines an item; a begun
+            file is then continued from the last item, which may not be complete.
 
     Raises:
         InputError: if there is one, or the folder cannot be written to.
     """
 
-    def __init__(self, path: Path, request: Mapping[str, Any], *, overwrite: bool = False):
+    def __init__(
+        self,
+        path: Path,
+        request: Mapping[str, Any],
+        *,
+        overwrite: bool = False,
+        record_of: RecordOf | None = None,
+    ):
         self.path, self.part, self.begun = path, Path(f"{path}.part"), Path(f"{path}.part.json")
         self.hint = "" if overwrite else "; the same command goes on behind them"
+        self.record_of = record_of
         self.done = 0
-        """Lines that an earlier run has written."""
+        """Lines, or items of several lines, that an earlier run has written."""
         if path.is_dir():
             raise InputError(f"{path} is a folder; --output must be a file")
         check_replaceable(path)
@@ -110,10 +124,12 @@ class OutputFile:
                 "give that again, or --overwrite true to begin anew"
             )
         with self.part.open("r+b") as file:
-            complete = 0
-            for line in _lines_with_end(file):
-                complete += len(line)
+            complete = whole = 0
+            for _, lines in groupby(_lines_with_end(file), self.record_of or _each_by_itself()):
+                whole, complete = complete, complete + sum(map(len, lines))
                 self.done += 1
+            if self.record_of is not None and self.done:
+                complete, self.done = whole, self.done - 1
             file.truncate(complete)
         if self.done:
             say(f"going on behind the {self.done:,} lines of {self.part}")
@@ -121,3 +137,8 @@ class OutputFile:
 
 def _lines_with_end(file: BinaryIO) -> Iterable[bytes]:
     return (line for line in file if line.endswith(b"\n"))
+
+
+def _each_by_itself() -> RecordOf:
+    numbers = count()
+    return lambda line: next(numbers)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..pieces import split_to_fit
+from .cutting import Notes, cut_texts
 from .line_source import UNWANTED, Line, ReadAhead
 
 if TYPE_CHECKING:
@@ -16,12 +16,20 @@ SECONDS_A_WINDOW = 5.0
 FIRST_WINDOW, LARGEST_WINDOW = 64, 8192
 """Lines."""
 
-Notes = Callable[[int, str], None]
-"""Told the number of a text and what had to be done with it."""
+Written = Callable[[int, Any], str]
+"""Of the number of a line and what was made of it, from 1, what is put out: a line, or more."""
+
+
+def as_text(number: int, translation: str) -> str:
+    """A translation as one line."""
+    return UNWANTED.sub(" ", translation)
 
 
 def translate_stream(
-    translate: "Callable[[Sequence[str], Notes], list[str]]", lines: ReadAhead, note: Notes
+    translate: Callable[[Sequence[str], Notes], Sequence[Any]],
+    lines: ReadAhead,
+    note: Notes,
+    written: Written = as_text,
 ) -> Iterator[list[str]]:
     """Translations in the order of the lines, window by window.
 
@@ -29,9 +37,10 @@ def translate_stream(
     put lines of similar length together; of a pipe that brings a line a second, that line.
 
     Args:
-        translate: texts to translations, one for one.
+        translate: texts to translations, or to what else is made of each, one for one.
         lines: where they come from.
         note: told of each line that could not be translated as it is.
+        written: makes lines of what `translate` gives.
     """
     size = FIRST_WINDOW
     while window := lines.take(size):
@@ -40,7 +49,7 @@ def translate_stream(
                 note(line.number, fault)
         start = time.monotonic()
         translations = translate([line.text for line in window], _numbered(window, note))
-        yield [UNWANTED.sub(" ", translation) for translation in translations]
+        yield [written(line.number, translation) for line, translation in zip(window, translations, strict=True)]
         if len(window) == size:
             rate = size / max(1e-3, time.monotonic() - start)
             size = max(FIRST_WINDOW, min(LARGEST_WINDOW, 4 * size, int(rate * SECONDS_A_WINDOW)))
@@ -72,33 +81,16 @@ def translate_texts(
     from ..training.evaluation.decoding import longest_sequence, translate
 
     longest = min(tokenizer.model_max_length, longest_sequence(model))
-
-    def lengths(parts: Sequence[str]) -> list[int]:
-        return [len(ids) for ids in tokenizer([prefix + part for part in parts], verbose=False).input_ids]
-
-    filled = [index for index, text in enumerate(texts) if text.strip()]
-    counted = zip(filled, lengths([texts[index] for index in filled]) if filled else [], strict=True)
-    pieces: list[str] = []
-    owners: list[int] = []
-    for index, length in counted:
-        own = [texts[index]]
-        if length > longest:
-            own = split_to_fit(texts[index], longest, lengths)
-            note(
-                index,
-                f"it has {length:,} tokens, and the model takes {longest:,}: translated in {len(own):,} pieces",
-            )
-        pieces += own
-        owners += [index] * len(own)
+    pieces = cut_texts(texts, tokenizer, longest, prefix, note)
     outputs = translate(
         model,
         tokenizer,
-        [prefix + piece for piece in pieces],
+        [prefix + piece.text for piece in pieces],
         target_tokenizer=target_tokenizer,
         max_length=longest,
         **decoding,
     )
     translations: list[list[str]] = [[] for _ in texts]
-    for owner, output in zip(owners, outputs, strict=True):
-        translations[owner].append(output)
+    for piece, output in zip(pieces, outputs, strict=True):
+        translations[piece.owner].append(output)
     return [" ".join(parts) for parts in translations]

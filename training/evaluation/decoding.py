@@ -1,10 +1,12 @@
 """What a model writes: `generate`, and translations in batches."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..console.progress import ProgressBar, is_first_process
@@ -35,6 +37,52 @@ def longest_translation(source_length: int, longest: int) -> int:
     return min(2 * length_class(source_length) + 20, longest - 1)
 
 
+@dataclass(frozen=True)
+class SourceBatch:
+    """Sources that are decoded together: they may all become as long."""
+
+    rows: NDArray[np.int64]
+    """Which of the sources they are, (B,)."""
+    input_ids: torch.Tensor
+    """(B, S)."""
+    attention_mask: torch.Tensor
+    """(B, S)."""
+    max_new_tokens: int
+
+
+def source_batches(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sources: Sequence[str],
+    *,
+    max_length: int,
+    hypotheses: int,
+    tokens_per_batch: int = 4096,
+) -> Iterator[SourceBatch]:
+    """Raw sources as batches for `generate`, each source in one of them.
+
+    How long a translation may be depends on its source alone (see `longest_translation`), and only sources of which that
+    is the same lie in one batch.
+
+    Args:
+        max_length: longer sources are truncated to so many tokens.
+        hypotheses: how many are searched for at a time of each source, such as the beams.
+        tokens_per_batch: budget of a batch, counting every hypothesis.
+    """
+    ids = tokenizer(list(sources), truncation=True, max_length=max_length).input_ids if sources else []
+    lengths = np.array([len(sequence) for sequence in ids], dtype=np.int64)
+    classes = np.array([length_class(len(sequence)) for sequence in ids], dtype=np.int64)
+    for length in sorted(set(classes.tolist()), reverse=True):  # a batch too large for memory fails first
+        alike = np.flatnonzero(classes == length)
+        for batch in token_budget_batches(
+            lengths[alike], max(1, tokens_per_batch // hypotheses), np.random.default_rng(0)
+        ):
+            rows = alike[batch]
+            input_ids = pad([ids[i] for i in rows], tokenizer.pad_token_id).to(model.device)
+            mask = (input_ids != tokenizer.pad_token_id).long()
+            yield SourceBatch(rows, input_ids, mask, longest_translation(length, longest_sequence(model)))
+
+
 @torch.no_grad()  # not inference_mode: sharded weights that are gathered in it could not be trained
 def translate(
     model: PreTrainedModel,
@@ -50,8 +98,7 @@ def translate(
 ) -> list[str]:
     """Translates texts by beam search (greedily with one beam), in the order given.
 
-    How long a translation may be depends on its source alone, and so does the translation, but for rounding: texts are
-    put into one batch only where they may become as long.
+    A translation depends on its source alone, but for rounding: `source_batches` says how.
 
     Args:
         tokenizer: of the sources, and of the translations where there is no other.
@@ -59,39 +106,31 @@ def translate(
         target_tokenizer: of the translations, for a model with two vocabularies.
         num_beams: beam size.
         length_penalty: a hypothesis' log-probability is divided by its length to this power.
-        max_length: longest source; a target may be twice as long as its source, rounded up to a multiple of
-            `LENGTH_STEP`, plus 20 tokens.
-        tokens_per_batch: budget of a batch, counting every beam.
+        max_length, tokens_per_batch: as `source_batches` takes them.
         show_progress: whether work of more than a second shows how far it is.
     """
     model.eval()
     if not sources:
         return []
     decoding_tokenizer = tokenizer if target_tokenizer is None else target_tokenizer
-    ids = tokenizer(list(sources), truncation=True, max_length=max_length).input_ids
-    lengths = np.array([len(sequence) for sequence in ids])
-    classes = np.array([length_class(len(sequence)) for sequence in ids])
-    translations = [""] * len(ids)
-    is_shown = show_progress and is_first_process()
-    with ProgressBar(total=len(ids), desc=f"translate, beam {num_beams}", unit=" sent", disable=not is_shown) as bar:
-        for longest in sorted(set(classes.tolist()), reverse=True):  # a batch too large for memory fails first
-            alike = np.flatnonzero(classes == longest)
-            for batch in token_budget_batches(
-                lengths[alike], max(1, tokens_per_batch // num_beams), np.random.default_rng(0)
-            ):
-                rows = alike[batch]
-                input_ids = pad([ids[i] for i in rows], tokenizer.pad_token_id).to(model.device)
-                outputs = generate(
-                    model,
-                    input_ids=input_ids,
-                    attention_mask=(input_ids != tokenizer.pad_token_id).long(),
-                    num_beams=num_beams,
-                    length_penalty=length_penalty,
-                    do_sample=False,
-                    max_new_tokens=longest_translation(longest, longest_sequence(model)),
-                )
-                texts = decoding_tokenizer.batch_decode(outputs, skip_special_tokens=True)
-                for i, text in zip(rows, texts, strict=True):
-                    translations[i] = text
-                bar.update(len(rows))
+    translations = [""] * len(sources)
+    batches = source_batches(
+        model, tokenizer, sources, max_length=max_length, hypotheses=num_beams, tokens_per_batch=tokens_per_batch
+    )
+    described, is_shown = f"translate, beam {num_beams}", show_progress and is_first_process()
+    with ProgressBar(total=len(sources), desc=described, unit=" sent", disable=not is_shown) as bar:
+        for batch in batches:
+            outputs = generate(
+                model,
+                input_ids=batch.input_ids,
+                attention_mask=batch.attention_mask,
+                num_beams=num_beams,
+                length_penalty=length_penalty,
+                do_sample=False,
+                max_new_tokens=batch.max_new_tokens,
+            )
+            texts = decoding_tokenizer.batch_decode(outputs, skip_special_tokens=True)
+            for i, text in zip(batch.rows, texts, strict=True):
+                translations[i] = text
+            bar.update(len(batch.rows))
     return translations

@@ -72,19 +72,23 @@ class CommandLine:
     def add_function(self, function: Callable[..., None]) -> None:
         """Adds the parameters of a function: options, and words for those that can be given by their place alone.
 
-        The first may take several words, as a shell makes of *.txt: `list[str]` one at least, `tuple[str, ...]` any
-        number.
+        The first of these, or the last, may take several words, as a shell makes of *.txt: `list[str]` one at least,
+        `tuple[str, ...]` any number.
         """
         parameters = inspect.signature(function).parameters
         several: set[str | int] = {
             name for name, parameter in parameters.items() if parameter.annotation in _SEVERAL_WORDS
         }
+        is_first = next(iter(parameters)) in several
+        if not is_first:
+            self.parser.add_function_arguments(function, as_group=False, as_positional=True, skip=several)
         for text in parse_docstring(function.__doc__ or "").params:
             if (name := text.arg_name) in several:
                 number = _SEVERAL_WORDS[parameters[name].annotation]
                 self.parser.add_argument(name, nargs=number, type=str, help=text.description)
                 self._words = float("inf")
-        self.parser.add_function_arguments(function, as_group=False, as_positional=True, skip=several)
+        if is_first:
+            self.parser.add_function_arguments(function, as_group=False, as_positional=True, skip=several)
         for name, parameter in parameters.items():
             if parameter.kind is parameter.VAR_KEYWORD:  # its annotation is Unpack[a TypedDict]
                 self.fields |= get_args(parameter.annotation)[0].__annotations__

@@ -7,7 +7,7 @@ from threading import Lock
 from transformers import PreTrainedTokenizerBase
 
 from ...training.evaluation.decoding import length_class, longest_translation
-from ...translation.pieces import split_to_fit
+from ...pieces import split_to_fit
 from .engine import Task
 
 

@@ -207,8 +207,8 @@ def run_command(*words: str, **options: Any) -> subprocess.Popen[bytes]:
     code = (
         # What is started in the background by a shell, as these tests may be, takes no notice of Ctrl-C.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "import sys; from paperformer.api import texts; from paperformer.translation import streaming; "
-        "from paperformer.commands import loading; texts.load_given = lambda *_: (None, None); "
+        "import sys; from paperformer.api import given_models; from paperformer.translation import streaming; "
+        "from paperformer.commands import loading; given_models.load_given = lambda *_: (None, None); "
         "loading.load_target_tokenizer = lambda *_: None; "
         "streaming.translate_texts = lambda model, tokenizer, texts, *_, **__: [text.upper() for text in texts]; "
         "from paperformer.cli import main; main(['translate', 'model', *sys.argv[1:]])"

@@ -1,0 +1,46 @@
+"""What may be given for a model, and what of it is loaded."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Union
+
+from ..commands.loading import check_task, load
+from ..training.console.input_error import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from .runs import Run
+
+Model = Union[str, os.PathLike[str], "Run", "PreTrainedModel"]
+"""A model's folder or a run's, a name on the Hub, a run, or a model that has been loaded."""
+
+
+def load_given(
+    model: Model, task: str | None, tokenizer: "PreTrainedTokenizerBase | None", trust_remote_code: bool
+) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+    """The model in evaluation mode, and its tokenizer."""
+    from .runs import Run
+
+    if isinstance(model, str | os.PathLike):
+        loaded, own_tokenizer = load(place_of(model), task, trust_remote_code=trust_remote_code)
+        return loaded, tokenizer or own_tokenizer
+    if isinstance(model, Run):
+        check_task(model.model.config, task, str(model.folder))
+        return model.model, tokenizer or model.tokenizer
+    if tokenizer is None:
+        raise InputError("a model that has been loaded needs its tokenizer: tokenizer=...")
+    check_task(model.config, task, "the model")
+    return model.eval(), tokenizer
+
+
+def place_of(model: str | os.PathLike[str]) -> str:
+    """A model's folder, be it given by that of its run, or its name on the Hub.
+
+    Raises:
+        InputError: if the run is not finished.
+    """
+    from .runs import Run
+
+    place = os.fspath(model)
+    return str(Run(place).model_folder) if (Path(place) / "recipe.yaml").is_file() else place

@@ -1,0 +1,89 @@
+"""How likely given texts are to a model, one by one."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..commands.loading import check_task, load_target_tokenizer
+from ..decoding.translator import Translator
+from ..training.console.input_error import InputError
+from ..translation.cutting import Notes
+from .given_models import Model, load_given, place_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from ..decoding.log_probabilities import TextScore
+
+logger = logging.getLogger(__name__)
+
+
+def log_probabilities(
+    model: Model,
+    texts: Sequence[str],
+    translations: Sequence[str] | None = None,
+    *,
+    prefix: str = "",
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    trust_remote_code: bool = False,
+) -> "list[TextScore]":
+    """How likely texts are to a language model, each as a document; or translations of texts to a translation model.
+
+    Args:
+        model: a language model or a translation model, ours or of transformers.
+        texts: raw; of a translation model the sources.
+        translations: of the sources, raw.
+        prefix: put before every source.
+        tokenizer: of a model that has been loaded.
+        trust_remote_code: whether Python code that lies in the model's folder may run; our own models never need it.
+
+    Returns:
+        For each text or pair the sum of the log-probabilities of its tokens in nats, their number and their mean.
+
+    Raises:
+        InputError: if there are not as many of each; for a model that cannot be loaded or is for another task.
+    """
+    given: dict[str, Sequence[str] | None] = {"texts": texts, "translations": translations}
+    for name, value in given.items():
+        if isinstance(value, str):
+            raise InputError(f"{name} is one text; it must be a list of texts")
+    if translations is not None and len(texts) != len(translations):
+        raise InputError(f"there are {len(texts)} texts and {len(translations)} translations; each must have one")
+    from ..decoding.log_probabilities import score_pairs, score_texts
+
+    task = "text-generation" if translations is None else "translation"
+    loaded, own_tokenizer = load_given(model, task, tokenizer, trust_remote_code)
+    translator = Translator(loaded, own_tokenizer, load_target_tokenizer(loaded))
+
+    def note(index: int, what: str) -> None:
+        logger.warning("text %d: %s", index + 1, what)
+
+    if translations is None:
+        return score_texts(translator, texts, note)
+    return score_pairs(translator, texts, translations, note, prefix)
+
+
+def likelihood_work(
+    model: str, prefix: str, *, trust_remote_code: bool
+) -> "tuple[Callable[[Sequence[str], Notes], list[TextScore]], bool, str]":
+    """What scores lines, whether they are pairs (a source, a tab, a translation), and where the model lies.
+
+    Raises:
+        InputError: if the model cannot be loaded, or is neither for translation nor a language model.
+    """
+    from ..decoding.log_probabilities import score_pairs, score_texts
+
+    place = place_of(model)
+    loaded, tokenizer = load_given(place, None, None, trust_remote_code)
+    is_of_pairs = loaded.config.is_encoder_decoder
+    if not is_of_pairs:
+        check_task(loaded.config, "text-generation", place)
+    translator = Translator(loaded, tokenizer, load_target_tokenizer(loaded))
+
+    def score(lines: Sequence[str], note: Notes) -> "list[TextScore]":
+        if not is_of_pairs:
+            return score_texts(translator, lines, note)
+        parts = [line.rpartition("\t") for line in lines]
+        return score_pairs(translator, [source for source, _, _ in parts], [text for *_, text in parts], note, prefix)
+
+    return score, is_of_pairs, place

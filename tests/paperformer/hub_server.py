@@ -160,6 +160,7 @@ class Hub:
 def make_handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = 1 << 16  # head and body in one packet: without it each answer waits for an acknowledgement
 
         def log_message(self, *arguments: object) -> None: ...
 

@@ -206,6 +206,11 @@ class TestResuming:
 
 
 class TestFaults:
+    @pytest.fixture(autouse=True)
+    def without_local_checks(self, seq2seq: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They load the model, and are the concern of test_push.py."""
+        monkeypatch.setattr(upload, "check_ready_to_push", lambda folder, secret: seq2seq.model)
+
     @pytest.mark.parametrize(
         ("pattern", "answers", "waits"),
         [

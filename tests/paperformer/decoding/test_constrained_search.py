@@ -1,5 +1,6 @@
 """Translations that have to have some terms: always, and the best of those that have them."""
 
+import copy
 import itertools
 from functools import partial
 from typing import Any
@@ -87,6 +88,19 @@ def test_the_terms_are_there_and_other_lines_are_as_they_were(one: Translator, w
             assert best == before
     assert found[1] == free[1]  # it has no term
     assert notes == []
+
+
+def test_a_word_ends_with_its_term(one: Translator) -> None:
+    """Also where the model would like best to go on with it."""
+    letter = next(token for token, text in enumerate(one.tokenizer.convert_ids_to_tokens(range(285))) if text == "s")
+    model: Any = copy.deepcopy(one.model)
+    model.lm_head.bias = torch.nn.Parameter(20.0 * (torch.arange(model.config.vocab_size) == letter))
+    fond = Translator(model, one.tokenizer)
+    search = Search(glossary=Glossary.of({"dog": "Hund"}), num_beams=2)
+    ((best,),) = search_texts(fond, SOURCES[:1], ignore, search)
+    assert "s" in best.text
+    assert places_of("Hund", best.text)
+    assert best.missing_terms == ()
 
 
 def test_a_term_that_does_not_fit_is_said(one: Translator) -> None:

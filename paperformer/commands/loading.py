@@ -233,5 +233,7 @@ def _loading(name: str, kind: str, *also: type[Exception]) -> Iterator[None]:
             ) from error
         missing = "it lacks " if isinstance(error, KeyError) else ""
         first, *rest = str(error).strip().splitlines()
-        reason = explain_download(error, name) or missing + " ".join([first, *(rest[:1] if first.endswith(":") else [])])  # "Validation error for ...:"
+        reason = explain_download(error, name) or missing + " ".join(
+            [first, *(rest[:1] if first.endswith(":") else [])]
+        )  # "Validation error for ...:"
         raise InputError(f"{name} is no {kind} that can be loaded: {reason}") from error

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from ..decoding.continuations import Continuation, Sampling
-    from ..translation.line_source import Line
     from ..translation.cutting import Notes
+    from ..translation.line_source import Line
 
 
 def generate(

@@ -12,9 +12,9 @@ from ..training.console.input_error import InputError
 from .searching import Searching, files_of, models_of, record_of, with_target_prefixes, work_of
 
 if TYPE_CHECKING:
+    from ..translation.cutting import Notes
     from ..translation.line_output import OutputFile, RecordOf, StandardOutput
     from ..translation.line_source import ReadAhead
-    from ..translation.cutting import Notes
     from ..translation.streaming import Written
 
 NOTES_SHOWN = 10

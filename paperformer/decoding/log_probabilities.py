@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..training.data.batches.token_budget import pad, token_budget_batches
 from ..training.evaluation.decoding import longest_sequence
-from ..translation.likelihood import log_probabilities
 from ..translation.cutting import Notes
+from ..translation.likelihood import log_probabilities
 from .translator import Translator
 
 LOGITS_PER_BATCH = 2**25

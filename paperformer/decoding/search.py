@@ -14,8 +14,8 @@ from ..training.console.input_error import InputError
 from ..training.console.progress import ProgressBar, is_first_process
 from ..training.evaluation.decoding import SourceBatch, generate, source_batches
 from ..training.evaluation.perplexity import is_ours
-from ..translation.likelihood import log_probabilities, until_end
 from ..translation.cutting import Notes, Piece, cut_texts
+from ..translation.likelihood import log_probabilities, until_end
 from .alignment import align_words
 from .constrained_search import Ids, constrained_beam_search, rank
 from .forced_prefixes import ForcedPrefixes, prefix_ids

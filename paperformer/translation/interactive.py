@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..training.console.progress import say
-from .line_source import UNWANTED, Line
 from .cutting import Notes
+from .line_source import UNWANTED, Line
 from .streaming import Written
 
 PROMPT = "> "

@@ -61,8 +61,8 @@ def source_batches(
 ) -> Iterator[SourceBatch]:
     """Raw sources as batches for `generate`, each source in one of them.
 
-    How long a translation may be depends on its source alone (see `longest_translation`), and only sources of which that
-    is the same lie in one batch.
+    How long a translation may be depends on its source alone (see `longest_translation`), and only sources of which
+    that is the same lie in one batch.
 
     Args:
         max_length: longer sources are truncated to so many tokens.

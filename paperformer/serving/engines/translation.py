@@ -6,8 +6,8 @@ from threading import Lock
 
 from transformers import PreTrainedTokenizerBase
 
-from ...training.evaluation.decoding import length_class, longest_translation
 from ...pieces import split_to_fit
+from ...training.evaluation.decoding import length_class, longest_translation
 from .engine import Task
 
 

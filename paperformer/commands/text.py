@@ -3,18 +3,19 @@
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..api import texts
 from ..training.console.input_error import InputError
+from ..translation.formats.names import FormatName, FormatOptions
 
 if TYPE_CHECKING:
+    from ..translation.checking import Translate
     from ..translation.line_output import OutputFile, StandardOutput
     from ..translation.line_source import ReadAhead
-
-NOTES_SHOWN = 10
 
 
 def translate(
@@ -24,13 +25,23 @@ def translate(
     num_beams: int = 5,
     length_penalty: float = 1.0,
     prefix: str = "",
+    format: FormatName | None = None,  # noqa: A002
+    column: str = "",
+    header: bool | None = None,
+    field: str = "",
+    into: str = "",
+    source_language: str = "",
+    target_language: str = "",
+    check: bool = False,
     fuzzy_below: float = 0.5,
     overwrite: bool = False,
     trust_remote_code: bool = False,
 ) -> None:
     """Translate text line by line: a line out for each line in, in order, whatever comes in.
 
-    A message catalogue (.po, .pot) is translated as such: the same file, with what was untranslated filled in.
+    Files of localisation are translated as such, the same file with translations in it: message catalogues (.po, .pot)
+    and XLIFF (.xlf, .xliff), of which what was untranslated is filled in, translation memories (.tmx), tables (.tsv,
+    .csv) and JSON Lines (.jsonl).
 
     Files and pipes may be of any size: lines are written as soon as they and those before them are translated. A line
     that is longer than the model takes is translated in pieces; that, and what had to be left out of a line (bytes that
@@ -44,38 +55,56 @@ def translate(
         num_beams: Beam size; 1 is greedy and fastest.
         length_penalty: Exponent of the length by which a beam's score is divided.
         prefix: Put before every line: a language tag, or what T5 is told to do.
+        format: What the input is; by its name if not given, and text if that says nothing.
+        column: Of a table, the column to translate: its name in the header, or its number from 1 if there is none.
+        header: Whether a table's first row names the columns; if not given, where COLUMN is no number.
+        field: Of JSON Lines, the field to translate; a.b is the field b of the object a.
+        into: Column or field for the translations, which is added or written over; `translation` if not given.
+        source_language: Code of the language that is translated, in a translation memory that does not say it.
+        target_language: Code of the language that is translated into, in a translation memory, or in XLIFF that does
+            not say it.
+        check: Tell of each line of text whose translation has other placeholders, tags or numbers; of the other formats
+            it is always told.
         fuzzy_below: A catalogue's message is marked as fuzzy where the mean probability of its tokens is less than
             that, from 0 to 1; and in any case where placeholders, tags or numbers are others.
         overwrite: Replace OUTPUT, and what an interrupted command has left of it.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
-    from ..training.console.progress import ProgressBar, is_first_process, say
-    from ..training.data.text.files import without_compression
-    from ..training.data.text.lines import count_lines
-    from ..translation.line_source import ReadAhead, lines_of_file, lines_of_standard_input
-    from ..translation.streaming import translate_stream, translate_texts
-    from .loading import load_target_tokenizer
+    from ..translation.formats.file_formats import find_format
 
     texts.check_beams(num_beams)
-    if without_compression(Path(input)).suffix in (".po", ".pot"):
-        options = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
-        _translate_catalogue(model, Path(input), output, fuzzy_below, overwrite, trust_remote_code, options)
-        return
-    total = None if input == "-" else count_lines(Path(input))
-    loaded, tokenizer = texts.load_given(model, "translation", None, trust_remote_code)
-    target_tokenizer = load_target_tokenizer(loaded)
+    options = FormatOptions(column, header, field, into, source_language, target_language)
+    found = find_format(input, format, options)
     decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
-    translate_window = partial(
-        translate_texts, loaded, tokenizer, target_tokenizer=target_tokenizer, show_progress=False, **decoding
-    )
-    noted = 0
+    if found == "gettext":
+        _translate_catalogue(model, input, output, fuzzy_below, overwrite, trust_remote_code, decoding)
+    elif found == "text":
+        _translate_lines(model, input, output, check, overwrite, trust_remote_code, decoding)
+    else:
+        _translate_records(model, input, output, found, options, overwrite, trust_remote_code, decoding)
 
-    def note(number: int, what: str) -> None:
-        nonlocal noted
-        noted += 1
-        if noted <= NOTES_SHOWN:
-            say(f"line {number:,}: {what}")
 
+def _translate_lines(
+    model: str,
+    input: str,  # noqa: A002
+    output: str,
+    check: bool,
+    overwrite: bool,
+    trust_remote_code: bool,
+    decoding: dict[str, Any],
+) -> None:
+    from ..training.console.progress import ProgressBar, is_first_process
+    from ..training.data.text.lines import count_lines
+    from ..translation.checking import checked
+    from ..translation.line_source import ReadAhead, lines_of_file, lines_of_standard_input
+    from ..translation.streaming import translate_stream
+    from .translated_files import NotesOfLines
+
+    total = None if input == "-" else count_lines(Path(input))
+    translate_window = _load_translator(model, trust_remote_code, decoding)
+    if check:
+        translate_window = checked(translate_window)
+    note = NotesOfLines()
     with _write_to(output, {"model": texts.place_of(model), "input": input, **decoding}, overwrite) as written:
         lines = ReadAhead(lines_of_standard_input() if input == "-" else lines_of_file(Path(input)))
         _skip(lines, written.done, output)
@@ -91,8 +120,42 @@ def translate(
             for translations in translate_stream(translate_window, lines, note):
                 written.write(translations)
                 bar.update(len(translations))
-    if noted > NOTES_SHOWN:
-        say(f"{noted:,} such notes in all")
+    note.close()
+
+
+def _translate_records(
+    model: str,
+    input: str,  # noqa: A002
+    output: str,
+    found: FormatName,
+    options: FormatOptions,
+    overwrite: bool,
+    trust_remote_code: bool,
+    decoding: dict[str, Any],
+) -> None:
+    from ..translation.formats.record_output import RecordFile, RecordOutput
+    from .translated_files import translate_file
+
+    def open_output() -> RecordFile | RecordOutput:
+        if output == "-":
+            return RecordOutput()
+        request = {"model": texts.place_of(model), "input": input, **decoding, "format": found, **asdict(options)}
+        return RecordFile(Path(output), _with_files(request), overwrite=overwrite)
+
+    load = partial(_load_translator, model, trust_remote_code, decoding)
+    translate_file(load, input, found, options, open_output, partial(_skip, output=output))
+
+
+def _load_translator(model: str, trust_remote_code: bool, decoding: dict[str, Any]) -> "Translate":
+    """What translates some texts, and notes those that are too long for the model."""
+    from ..translation.streaming import translate_texts
+    from .loading import load_target_tokenizer
+
+    loaded, tokenizer = texts.load_given(model, "translation", None, trust_remote_code)
+    target_tokenizer = load_target_tokenizer(loaded)
+    return partial(
+        translate_texts, loaded, tokenizer, target_tokenizer=target_tokenizer, show_progress=False, **decoding
+    )
 
 
 def generate(
@@ -120,7 +183,7 @@ def generate(
 
 def _translate_catalogue(
     model: str,
-    path: Path,
+    input: str,  # noqa: A002
     output: str,
     fuzzy_below: float,
     overwrite: bool,
@@ -134,6 +197,8 @@ def _translate_catalogue(
     from ..translation.streaming import translate_texts
     from .loading import load_target_tokenizer
 
+    if input == "-":
+        raise InputError("a message catalogue is read as a whole; give it as a file: --input")
     if not 0 <= fuzzy_below <= 1:
         raise InputError(f"fuzzy_below is {fuzzy_below}; it must be a probability from 0 to 1")
     if output != "-" and Path(output).exists() and not overwrite:
@@ -151,7 +216,7 @@ def _translate_catalogue(
         prefixed = [options["prefix"] + source for source in sources]
         return confidences(loaded, tokenizer, target_tokenizer, prefixed, translations)
 
-    result = translate_catalogue(path, translated, sure, fuzzy_below)
+    result = translate_catalogue(Path(input), translated, sure, fuzzy_below)
     if output == "-":
         sys.stdout.flush()
         sys.stdout.buffer.write(result.content)  # in the encoding that its header names
@@ -170,8 +235,11 @@ def _write_to(name: str, request: dict[str, Any], overwrite: bool) -> "OutputFil
 
     if name == "-":
         return StandardOutput()
-    files = {what: _stamp(Path(request[what])) for what in ("model", "input")}
-    return OutputFile(Path(name), request | {"files": files}, overwrite=overwrite)
+    return OutputFile(Path(name), _with_files(request), overwrite=overwrite)
+
+
+def _with_files(request: dict[str, Any]) -> dict[str, Any]:
+    return request | {"files": {what: _stamp(Path(request[what])) for what in ("model", "input")}}
 
 
 def _stamp(path: Path) -> list[list[Any]]:
@@ -180,7 +248,7 @@ def _stamp(path: Path) -> list[list[Any]]:
     return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 
 
-def _skip(lines: "ReadAhead", count: int, output: str) -> None:
+def _skip(lines: "ReadAhead[Any]", count: int, output: str) -> None:
     """Passes over lines that an earlier command has translated."""
     while count > 0:
         passed = len(lines.take(count))

@@ -6,7 +6,7 @@ Until then they are in `FILE.part`, in order and without a gap, and a run that w
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Self
 from ..training.atomic_files import replace_file
 from ..training.console.input_error import InputError
 from ..training.console.progress import say
+from ..training.data.text.files import COMPRESSIONS
 
 
 class StandardOutput:
@@ -37,6 +38,8 @@ class StandardOutput:
 class OutputFile:
     """A file that is complete or not there.
 
+    Its request lies beside what is begun of it, as the first line of `FILE.part.json`.
+
     Args:
         path: the file.
         request: what decides its lines, as JSON has it: of a begun file it must be the same.
@@ -46,8 +49,12 @@ class OutputFile:
         InputError: if there is one, or the folder cannot be written to.
     """
 
+    unit = "lines"
+
     def __init__(self, path: Path, request: Mapping[str, Any], *, overwrite: bool = False):
         self.path, self.part, self.begun = path, Path(f"{path}.part"), Path(f"{path}.part.json")
+        if path.suffix in COMPRESSIONS:
+            raise InputError(f"--output {path}: translations are written uncompressed; leave {path.suffix} off")
         self.hint = "" if overwrite else "; the same command goes on behind them"
         self.done = 0
         """Lines that an earlier run has written."""
@@ -79,7 +86,7 @@ class OutputFile:
             self.part.replace(self.path)
             self.begun.unlink(missing_ok=True)
         else:
-            say(f"{self.done:,} lines are in {self.part}{self.hint}")
+            say(f"{self.done:,} {self.unit} are in {self.part}{self.hint}")
 
     def write(self, lines: Sequence[str]) -> None:
         """Writes lines, so that no end of this process loses them.
@@ -87,18 +94,21 @@ class OutputFile:
         Raises:
             InputError: if the disk is full, or cannot be written for another reason.
         """
+        self._append("".join(f"{line}\n" for line in lines).encode(), len(lines))
+
+    def _append(self, content: bytes, count: int) -> None:
         try:
-            self._file.write("".join(f"{line}\n" for line in lines).encode())
+            self._file.write(content)
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
             raise InputError(f"{self.part} cannot be written: {error.strerror}") from error
-        self.done += len(lines)
+        self.done += count
 
     def _go_on(self, request: dict[str, Any]) -> None:
-        """Finds out how far the begun file is, and takes away a line that is not complete."""
+        """Finds out how far the begun file is, and takes away what is not complete."""
         try:
-            begun = json.loads(self.begun.read_text("utf-8"))
+            begun = json.loads(self.begun.read_text("utf-8").partition("\n")[0])
         except (OSError, ValueError):
             begun = None
         if begun != request:
@@ -109,14 +119,15 @@ class OutputFile:
                 "give that again, or --overwrite true to begin anew"
             )
         with self.part.open("r+b") as file:
-            complete = 0
-            for line in _lines_with_end(file):
-                complete += len(line)
-                self.done += 1
+            self.done, complete = self._find_complete(file)
             file.truncate(complete)
         if self.done:
-            say(f"going on behind the {self.done:,} lines of {self.part}")
+            say(f"going on behind the {self.done:,} {self.unit} of {self.part}")
 
-
-def _lines_with_end(file: BinaryIO) -> Iterable[bytes]:
-    return (line for line in file if line.endswith(b"\n"))
+    def _find_complete(self, file: BinaryIO) -> tuple[int, int]:
+        """How many are complete, and how many bytes those have."""
+        count = complete = 0
+        for line in file:
+            if line.endswith(b"\n"):
+                count, complete = count + 1, complete + len(line)
+        return count, complete

@@ -1,0 +1,94 @@
+"""Translating a file of records: tables, JSON Lines, XLIFF, translation memories."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..training.console.progress import ProgressBar, is_first_process, say
+from ..training.data.text.files import open_binary
+from ..translation.formats.file_formats import UNITS, read_records
+from ..translation.formats.names import FormatName, FormatOptions
+from ..translation.formats.record_output import RecordFile, RecordOutput
+from ..translation.formats.records import Outcome, Translate, translate_records
+from ..translation.line_source import ReadAhead, open_standard_input
+
+NOTES_SHOWN = 10
+
+
+class NotesOfLines:
+    """Says what is odd about the first lines, and counts the others."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self, number: int, what: str) -> None:
+        """Takes note of a line."""
+        self._count += 1
+        if self._count <= NOTES_SHOWN:
+            say(f"line {number:,}: {what}")
+
+    def close(self) -> None:
+        """Says how many there were, if not all were said."""
+        if self._count > NOTES_SHOWN:
+            say(f"{self._count:,} such notes in all")
+
+
+def count_records(name: str, found: FormatName, options: FormatOptions) -> int | None:
+    """How many records a file has; None of standard input. So all of it is looked at before anything is translated.
+
+    Raises:
+        InputError: if it cannot be read, or is not what it is said to be.
+    """
+    if name == "-":
+        return None
+    with _open(name) as read:
+        return sum(1 for _ in read_records(read, name, found, options))
+
+
+def translate_file(
+    load: Callable[[], Translate],
+    name: str,
+    found: FormatName,
+    options: FormatOptions,
+    open_output: Callable[[], RecordFile | RecordOutput],
+    skip: Callable[[ReadAhead[Any], int], None],
+) -> None:
+    """Translates the records of a file, and says what came of them.
+
+    Args:
+        load: loads the model, when the file has been found to be good.
+        name: of the file; `-` is standard input.
+        found: its format.
+        options: what is said of it.
+        open_output: where they go.
+        skip: passes over records that an earlier command has written.
+
+    Raises:
+        InputError: as `count_records` does, or if the output cannot be written.
+    """
+    total = count_records(name, found, options)
+    translate = load()
+    note, outcome = NotesOfLines(), Outcome()
+    with open_output() as written, _open(name) as read:
+        records = ReadAhead(read_records(read, name, found, options), lambda record: 4 * record.size + 400)
+        bar = ProgressBar(
+            total=total, initial=written.done, desc="translate", unit=f" {UNITS[found]}", disable=not is_first_process()
+        )
+        with bar, closing(records):
+            skip(records, written.done)
+            for content, count in translate_records(translate, records, note, outcome):
+                written.write_records(content, count)
+                bar.update(count)
+    note.close()
+    say(outcome.describe(UNITS[found]))
+
+
+@contextmanager
+def _open(name: str) -> Iterator[Callable[[int], bytes]]:
+    if name == "-":
+        with open_standard_input() as read:
+            yield read
+    else:
+        with open_binary(Path(name)) as file:
+            yield file.read

@@ -90,7 +90,7 @@ class Xliff:
         if self._is_2:
             return self._change_segments(unit)
         if unit.element.attributes.get("approved") == "yes":
-            return Change(left="locked")
+            return Change(left="approved")
         return self._change_trans_unit(unit)
 
     def _change_trans_unit(self, unit: Unit) -> Change:

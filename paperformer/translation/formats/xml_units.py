@@ -335,7 +335,7 @@ def _find_encoding(start: bytes, name: str) -> str:
         declared[1].decode().lower() if declared else "utf-8"
     )
     try:
-        return "utf-8" if codecs.lookup(encoding).name in ("utf-8", "ascii") else encoding
+        return "utf-8" if codecs.lookup(encoding).name == "utf-8" else encoding
     except LookupError as error:
         raise InputError(f"{name} is in {encoding}, an encoding that is not known; convert it to UTF-8") from error
 

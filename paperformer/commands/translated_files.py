@@ -10,7 +10,7 @@ from ..training.data.text.files import open_binary
 from ..translation.formats.file_formats import UNITS, read_records
 from ..translation.formats.names import FormatName, FormatOptions
 from ..translation.formats.record_output import RecordFile, RecordOutput
-from ..translation.formats.records import Outcome, Translate, translate_records
+from ..translation.formats.records import Outcome, Record, Translate, translate_records
 from ..translation.line_source import ReadAhead, open_standard_input
 
 NOTES_SHOWN = 10
@@ -40,10 +40,7 @@ def count_records(name: str, found: FormatName, options: FormatOptions) -> int |
     Raises:
         InputError: if it cannot be read, or is not what it is said to be.
     """
-    if name == "-":
-        return None
-    with _open(name) as read:
-        return sum(1 for _ in read_records(read, name, found, options))
+    return None if name == "-" else sum(1 for _ in _records_of(name, found, options))
 
 
 def translate_file(
@@ -70,8 +67,8 @@ def translate_file(
     total = count_records(name, found, options)
     translate = load()
     note, outcome = NotesOfLines(), Outcome()
-    with open_output() as written, _open(name) as read:
-        records = ReadAhead(read_records(read, name, found, options), lambda record: 4 * record.size + 400)
+    with open_output() as written:
+        records = ReadAhead(_records_of(name, found, options), lambda record: 4 * record.size + 400)
         bar = ProgressBar(
             total=total, initial=written.done, desc="translate", unit=f" {UNITS[found]}", disable=not is_first_process()
         )
@@ -84,11 +81,14 @@ def translate_file(
     say(outcome.describe(UNITS[found]))
 
 
+def _records_of(name: str, found: FormatName, options: FormatOptions) -> Iterator[Record]:
+    """The file is open in here only: what goes wrong with a translation is not taken for a fault of the input."""
+    source = open_standard_input() if name == "-" else _open_file(name)
+    with source as read:
+        yield from read_records(read, name, found, options)
+
+
 @contextmanager
-def _open(name: str) -> Iterator[Callable[[int], bytes]]:
-    if name == "-":
-        with open_standard_input() as read:
-            yield read
-    else:
-        with open_binary(Path(name)) as file:
-            yield file.read
+def _open_file(name: str) -> Iterator[Callable[[int], bytes]]:
+    with open_binary(Path(name)) as file:
+        yield file.read

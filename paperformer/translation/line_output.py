@@ -6,7 +6,8 @@ Until then they are in `FILE.part`, in order and without a gap, and a run that w
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -29,10 +30,27 @@ class StandardOutput:
         pass
 
     def write(self, lines: Sequence[str]) -> None:
-        """Writes lines."""
-        for line in lines:
-            print(line)
+        """Writes lines.
+
+        Raises:
+            InputError: if the disk is full, or cannot be written for another reason.
+        """
+        with standard_output():
+            for line in lines:
+                print(line)
+
+
+@contextmanager
+def standard_output() -> Iterator[None]:
+    """Hands on what is written in the `with` block, or says in one line why that is not possible."""
+    try:
+        yield
         sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads it any more, and nothing is to be said
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still has to write
+        raise InputError(f"standard output cannot be written: {error.strerror}") from error
 
 
 class OutputFile:

@@ -165,7 +165,7 @@ def _text_at(text: str, field: str) -> str:
 
 def _replaced(text: str, target: str, translation: str) -> str:
     """The line with the translation in its place, written in the manner of its other members."""
-    is_ascii = text.isascii()  # then it may be so on purpose
+    is_ascii = "\\u" in text and text.isascii()  # so on purpose
     member, start, missing = _find(text, 0, target)
     if member is not None:
         return text[: member.start] + json.dumps(translation, ensure_ascii=is_ascii) + text[member.end :]

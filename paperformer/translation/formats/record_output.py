@@ -10,7 +10,7 @@ import sys
 from typing import BinaryIO, Self
 
 from ...training.atomic_files import writing
-from ..line_output import OutputFile
+from ..line_output import OutputFile, standard_output
 
 
 class RecordOutput:
@@ -25,10 +25,13 @@ class RecordOutput:
         pass
 
     def write_records(self, content: bytes, count: int) -> None:
-        """Writes some records."""
-        sys.stdout.flush()
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
+        """Writes some records.
+
+        Raises:
+            InputError: if the disk is full, or cannot be written for another reason.
+        """
+        with standard_output():
+            sys.stdout.buffer.write(content)
 
 
 class RecordFile(OutputFile):

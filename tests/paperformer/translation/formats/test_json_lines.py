@@ -40,9 +40,10 @@ def test_where_the_translations_go(translated: Any, line: str, field: str, into:
     assert translated(line, "jsonl", field=field, into=into).content.decode() == expected
 
 
-def test_a_file_in_ascii_stays_so(translated: Any) -> None:
-    result = translated('{"t": "x"}\n', "jsonl", lambda texts, note: ["Öl"], field="t")
-    assert result.content == b'{"t": "x", "translation": "\\u00d6l"}\n'
+@pytest.mark.parametrize(("source", "written"), [("x", "Öl"), ("\\u00e4", "\\u00d6l"), ("ä\\u00e4", "Öl")])
+def test_what_is_escaped_in_a_line_is_so_in_its_translation(translated: Any, source: str, written: str) -> None:
+    result = translated(f'{{"t": "{source}"}}\n', "jsonl", lambda texts, note: ["Öl"], field="t")
+    assert result.content.decode() == f'{{"t": "{source}", "translation": "{written}"}}\n'
 
 
 def test_odd_lines_are_told_and_stay_as_they_are(translated: Any) -> None:

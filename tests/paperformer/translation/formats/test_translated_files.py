@@ -210,3 +210,35 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     size, growth = map(int, subprocess.check_output([sys.executable, "-c", code, str(path)]).split())
     assert size == path.stat().st_size
     assert growth < 4_000  # kilobytes
+
+
+def test_a_closed_pipe_ends_it_in_silence(
+    translate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.csv").write_text(ROWS)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed:
+        monkeypatch.setattr("sys.stdout", closed)
+        with pytest.raises(SystemExit) as stopped:
+            translate("--input", "x.csv", "--column", "source")
+    assert (stopped.value.code, capsys.readouterr().err) == (141, "")
+
+
+@pytest.mark.parametrize(
+    "words", [["--input", "x.csv", "--column", "source"], ["--input", "x.csv", "--format", "text"]]
+)
+def test_standard_output_on_a_full_disk_is_one_line(
+    translate: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+) -> None:
+    (tmp_path / "x.csv").write_text(ROWS)
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(SystemExit) as stopped:
+            translate(*words)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == "error: standard output cannot be written: No space left on device\n"

@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_commands_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines, catalogue = re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL)
+    lines, catalogue, *_ = re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL)
     by_file, by_pipe = lines.splitlines()
     main(by_file.split()[1:])
     written = (folder / "news.is").read_text("utf-8")
@@ -41,6 +41,31 @@ def test_the_commands_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     (folder / "app.po").write_text('msgid ""\nmsgstr ""\n\nmsgid "The dog runs."\nmsgstr ""\n', "utf-8")
     main(catalogue.split()[1:])
     assert (folder / "app.is.po").stat().st_size > (folder / "app.po").stat().st_size
+
+
+FILES = {
+    "strings.csv": 'id,source\n1,"The dog runs."\n',
+    "pairs.tsv": "The dog runs.\tx\n",
+    "texts.jsonl": '{"text": {"en": "The dog runs."}}\n',
+    "app.xlf": '<xliff version="1.2"><file><trans-unit><source>The dog runs.</source></trans-unit></file></xliff>',
+    "memory.tmx": '<tmx><header srclang="en"/><tu><tuv xml:lang="en"><seg>The dog runs.</seg></tuv></tu></tmx>',
+    "news.en": "The dog runs.\n",
+}
+"""The input of each command, in the order of the guide."""
+
+
+def test_the_commands_on_other_formats_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, *blocks = re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL)
+    commands = [line.split() for block in blocks for line in block.splitlines()]
+    assert [words[words.index("--input") + 1] for words in commands] == list(FILES)
+    for words, (name, content) in zip(commands, FILES.items(), strict=True):
+        (folder / name).write_text(content, "utf-8")
+        main(words[1:])
+        if "--output" in words:
+            written = (folder / words[words.index("--output") + 1]).read_text("utf-8")
+            assert len(written) > len(content)
+            said = capsys.readouterr().err
+            assert re.search("1 (rows|objects|units) translated", said)
 
 
 def test_the_python_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

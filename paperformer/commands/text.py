@@ -194,6 +194,7 @@ def _translate_catalogue(
     from ..training.console.progress import say
     from ..translation.catalogues import translate_catalogue
     from ..translation.likelihood import confidences
+    from ..translation.line_output import refuse_compression, standard_output
     from ..translation.streaming import translate_texts
     from .loading import load_target_tokenizer
 
@@ -201,6 +202,7 @@ def _translate_catalogue(
         raise InputError("a message catalogue is read as a whole; give it as a file: --input")
     if not 0 <= fuzzy_below <= 1:
         raise InputError(f"fuzzy_below is {fuzzy_below}; it must be a probability from 0 to 1")
+    refuse_compression(Path(output))
     if output != "-" and Path(output).exists() and not overwrite:
         raise InputError(f"{output} is there already; give another --output, or --overwrite true")
     loaded, tokenizer = texts.load_given(model, "translation", None, trust_remote_code)
@@ -218,8 +220,8 @@ def _translate_catalogue(
 
     result = translate_catalogue(Path(input), translated, sure, fuzzy_below)
     if output == "-":
-        sys.stdout.flush()
-        sys.stdout.buffer.write(result.content)  # in the encoding that its header names
+        with standard_output():
+            sys.stdout.buffer.write(result.content)  # in the encoding that its header names
     else:
         replace_file(Path(output), result.content)
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(result.fuzzy.items()))

@@ -18,6 +18,12 @@ from ..training.console.progress import say
 from ..training.data.text.files import COMPRESSIONS
 
 
+def refuse_compression(path: Path) -> None:
+    """Raises InputError if a file's name says that it is compressed, which it would not be."""
+    if path.suffix in COMPRESSIONS:
+        raise InputError(f"--output {path}: translations are written uncompressed; leave {path.suffix} off")
+
+
 class StandardOutput:
     """Writes to standard output, and hands on at once."""
 
@@ -71,8 +77,7 @@ class OutputFile:
 
     def __init__(self, path: Path, request: Mapping[str, Any], *, overwrite: bool = False):
         self.path, self.part, self.begun = path, Path(f"{path}.part"), Path(f"{path}.part.json")
-        if path.suffix in COMPRESSIONS:
-            raise InputError(f"--output {path}: translations are written uncompressed; leave {path.suffix} off")
+        refuse_compression(path)
         self.hint = "" if overwrite else "; the same command goes on behind them"
         self.done = 0
         """Lines that an earlier run has written."""

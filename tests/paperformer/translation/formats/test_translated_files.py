@@ -57,6 +57,7 @@ def test_the_format_follows_from_the_name(name: str, expected: str) -> None:
         (["--input", "x.jsonl", "--field", "a"], "x.jsonl cannot be read: No such file"),
         (["--format", "gettext"], "a message catalogue is read as a whole; give it as a file"),
         (["--input", "good.csv", "--column", "1", "--output", "y.csv.gz"], "written uncompressed; leave .gz off"),
+        (["--input", "x.po", "--output", "y.po.xz"], "written uncompressed; leave .xz off"),
         (["--input", "good.csv", "--column", "1", "--output", "good.csv"], "good.csv is there already"),
         (["--input", "good.csv", "--format", "xliff"], "good.csv, line 1, column 1: syntax error; the file must be"),
         (["--input", "good.csv", "--format", "tmx", "--target_language", "is"], "good.csv, line 1, column 1"),

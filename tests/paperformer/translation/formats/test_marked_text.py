@@ -22,6 +22,7 @@ def written(tokens: list[Token]) -> str:
         (["go to ", ALONE, " x"], "gehen", "gehen <x/>"),
         (["first", ALONE, "second"], "erstes zweites", "erstes<x/> zweites"),
         ([OPEN, "a", CLOSE, " b ", OPEN, "c", CLOSE], "", "<g></g><g></g>"),
+        (["aa", ALONE, "aa"], "abe\u0301", "<x/>abe\u0301"),
         (["one ", OPEN, "two", CLOSE, " three"], "一二三四五六", "一二<g>三</g>四五六"),
     ],
 )

@@ -71,6 +71,12 @@ def test_what_is_left_as_it_is(translated: Any, unit: str, why: str) -> None:
     assert (result.content.decode(), result.outcome.left) == (memory(unit), {why: 1})
 
 
+def test_a_region_of_the_source_is_not_taken_where_it_is_the_target(translated: Any) -> None:
+    unit = '<tu><tuv xml:lang="en-GB"><seg>a</seg></tuv></tu>'
+    result = translated(memory(unit), "tmx", source_language="en", target_language="en-GB")
+    assert result.outcome.left == {"without en": 1}
+
+
 def test_our_reader_and_lxml_read_it(translated: Any, tmp_path: Any) -> None:
     units = [
         f'<tu><tuv xml:lang="en-US"><seg>{number} <bpt i="1">&lt;b></bpt>dogs<ept i="1"/> run</seg></tuv></tu>'

@@ -17,11 +17,11 @@ from .commands.evaluation import evaluate, likelihood, score
 from .commands.exercises import EXERCISES
 from .commands.model_folders import convert, push
 from .commands.plots import PLOTS
-from .commands.prompts import generate
 from .commands.runs import runs
 from .commands.serving import check, serve
 from .commands.sweeps import sweep
-from .commands.text import translate
+from .commands.text.prompts import generate
+from .commands.text.translation import translate
 from .commands.training import TRAINED, make_prepare, make_train, plan, quickstart
 from .training.console.input_error import InputError, one_line_errors
 from .training.console.suggestions import suggest

@@ -142,6 +142,32 @@ def test_likelihoods_and_prompts(folder: Path) -> None:
     assert [len(record["continuations"]) for record in written] == [3, 3]
 
 
+FORMATS = {
+    "strings.csv": 'id,source\n1,"The dog runs."\n',
+    "pairs.tsv": "The dog runs.\tx\n",
+    "texts.jsonl": '{"text": {"en": "The dog runs."}}\n',
+    "app.xlf": '<xliff version="1.2"><file><trans-unit><source>The dog runs.</source></trans-unit></file></xliff>',
+    "memory.tmx": '<tmx><header srclang="en"/><tu><tuv xml:lang="en"><seg>The dog runs.</seg></tuv></tu></tmx>',
+    "news.en": "The dog runs.\n",
+}
+"""The input of each command, in the order of the guide."""
+
+
+def test_other_formats(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("Tables and JSON Lines", "XLIFF", "Translation memories", "Placeholders, tags and numbers")
+    blocks = [block for name in names for block in re.findall(r"```bash\n(.*?)```", SECTIONS[name], re.DOTALL)]
+    commands = [line.split() for block in blocks for line in block.splitlines()]
+    assert [words[words.index("--input") + 1] for words in commands] == list(FORMATS)
+    for words, (name, content) in zip(commands, FORMATS.items(), strict=True):
+        (folder / name).write_text(content, "utf-8")
+        main(words[1:])
+        if "--output" in words:
+            written = (folder / words[words.index("--output") + 1]).read_text("utf-8")
+            assert len(written) > len(content)
+            said = capsys.readouterr().err
+            assert re.search("1 (rows|objects|units) translated", said)
+
+
 def test_the_python_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     plain, others = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)

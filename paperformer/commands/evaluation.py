@@ -179,8 +179,8 @@ def likelihood(
     from ..api.text_likelihoods import likelihood_work
     from ..training.data.text.lines import count_lines
     from ..translation.line_source import ReadAhead, lines_of_file, lines_of_standard_input
-    from .searching import beside
-    from .text import skip, translate_lines, write_to
+    from .text.searching import beside
+    from .text.written_lines import skip, work_on_lines, write_to
 
     total = None if input == "-" else count_lines(Path(input))
     is_given = {"translations": translations, "prefix": prefix or None}
@@ -203,7 +203,7 @@ def likelihood(
         def written(number: int, score: Any) -> str:
             return f"{score.log_probability:.6f}\t{score.tokens}\t{score.mean:.6f}"
 
-        translate_lines(work, lines, written, file, total, is_shown=output != "-", described="score")
+        work_on_lines(work, lines, written, file, total, is_shown=output != "-", described="score")
 
 
 def _pairs(lines: "Iterator[Line]", name: str) -> "Iterator[Line]":

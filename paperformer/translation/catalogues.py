@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,10 @@ from ..training.data.readers.gettext_catalogues import (
     encoding_of,
     first_is_singular_of,
     parse_po,
-    placeholders,
     read_catalogue,
-    without_placeholders,
 )
+from ..training.data.text.placeholders import find_difference
+from .formats.marked_text import MarkedText, text_of
 
 if TYPE_CHECKING:
     import polib
@@ -61,11 +62,8 @@ class _Form:
 
     def fault(self, confidence: float, fuzzy_below: float) -> str | None:
         """Why a person should look at it."""
-        if placeholders(self.source) != placeholders(self.translation):
-            return "other placeholders or tags"
-        numbers = (re.findall(r"\d+", without_placeholders(text)) for text in (self.source, self.translation))
-        if len({tuple(sorted(found)) for found in numbers}) > 1:
-            return "other numbers"
+        if difference := find_difference(self.source, self.translation):
+            return difference.reason
         return "unsure" if confidence < fuzzy_below else None
 
 
@@ -90,10 +88,10 @@ def translate_catalogue(
     raw = read_catalogue(path)
     text, catalogue = decode_catalogue(raw, path), parse_po(raw, path)
     forms = list(_forms_to_fill(catalogue))
-    lines = [line for form in forms for line in form.source.split("\n")]
-    translated = _keep_space(lines, translate([line.strip() for line in lines]))
-    for form in forms:
-        form.translation = "\n".join(next(translated) for _ in form.source.split("\n"))
+    marked = [MarkedText([form.source]) for form in forms]
+    translated = iter(translate([text for one in marked for text in one.texts]))
+    for form, one in zip(forms, marked, strict=True):
+        form.translation = text_of(one.fill(list(islice(translated, len(one.texts)))))
     forms = [form for form in forms if form.translation.strip()]
     sure = confidences([form.source for form in forms], [form.translation for form in forms])
     result = TranslatedCatalogue(b"", kept=len(_messages(catalogue)) - len({id(form.entry) for form in forms}))
@@ -131,14 +129,6 @@ def _forms_to_fill(catalogue: "polib.POFile") -> Iterator[_Form]:
             if not entry.msgstr_plural.get(index):
                 of_one = index == 0 and count > 1 and first_is_singular_of(header)
                 yield _Form(entry, index, entry.msgid if of_one else entry.msgid_plural)
-
-
-def _keep_space(lines: Sequence[str], translations: Sequence[str]) -> Iterator[str]:
-    """Each translation between the white space of its line."""
-    for line, translation in zip(lines, translations, strict=True):
-        core = line.strip()
-        before, _, behind = line.partition(core) if core else (line, "", "")
-        yield before + translation + behind
 
 
 def _write(text: str, catalogue: "polib.POFile", changed: set[int], encoding: str) -> bytes:

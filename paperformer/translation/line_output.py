@@ -6,7 +6,8 @@ Until then they are in `FILE.part`, in order and without a gap, and a run that w
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count, groupby
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,14 @@ from typing import Any, BinaryIO, Self
 from ..training.atomic_files import check_replaceable, replace_file
 from ..training.console.input_error import InputError
 from ..training.console.progress import say
+from ..training.data.text.files import COMPRESSIONS
+
+
+def refuse_compression(path: Path) -> None:
+    """Raises InputError if a file's name says that it is compressed, which it would not be."""
+    if path.suffix in COMPRESSIONS:
+        raise InputError(f"--output {path}: translations are written uncompressed; leave {path.suffix} off")
+
 
 RecordOf = Callable[[bytes], Any]
 """What a line belongs to; lines that follow each other and belong to the same are one item."""
@@ -32,14 +41,33 @@ class StandardOutput:
         pass
 
     def write(self, lines: Sequence[str]) -> None:
-        """Writes lines."""
-        for line in lines:
-            print(line)
+        """Writes lines.
+
+        Raises:
+            InputError: if the disk is full, or cannot be written for another reason.
+        """
+        with standard_output():
+            for line in lines:
+                print(line)
+
+
+@contextmanager
+def standard_output() -> Iterator[None]:
+    """Hands on what is written in the `with` block, or says in one line why that is not possible."""
+    try:
+        yield
         sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads it any more, and nothing is to be said
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still has to write
+        raise InputError(f"standard output cannot be written: {error.strerror}") from error
 
 
 class OutputFile:
     """A file that is complete or not there.
+
+    Its request lies beside what is begun of it, as the first line of `FILE.part.json`.
 
     Args:
         path: the file.
@@ -52,6 +80,8 @@ class OutputFile:
         InputError: if there is one, or the folder cannot be written to.
     """
 
+    unit = "lines"
+
     def __init__(
         self,
         path: Path,
@@ -61,6 +91,7 @@ class OutputFile:
         record_of: RecordOf | None = None,
     ):
         self.path, self.part, self.begun = path, Path(f"{path}.part"), Path(f"{path}.part.json")
+        refuse_compression(path)
         self.hint = "" if overwrite else "; the same command goes on behind them"
         self.record_of = record_of
         self.done = 0
@@ -94,7 +125,7 @@ class OutputFile:
             self.part.replace(self.path)
             self.begun.unlink(missing_ok=True)
         else:
-            say(f"{self.done:,} lines are in {self.part}{self.hint}")
+            say(f"{self.done:,} {self.unit} are in {self.part}{self.hint}")
 
     def write(self, lines: Sequence[str]) -> None:
         """Writes lines, so that no end of this process loses them.
@@ -102,18 +133,21 @@ class OutputFile:
         Raises:
             InputError: if the disk is full, or cannot be written for another reason.
         """
+        self._append("".join(f"{line}\n" for line in lines).encode(), len(lines))
+
+    def _append(self, content: bytes, count: int) -> None:
         try:
-            self._file.write("".join(f"{line}\n" for line in lines).encode())
+            self._file.write(content)
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
             raise InputError(f"{self.part} cannot be written: {error.strerror}") from error
-        self.done += len(lines)
+        self.done += count
 
     def _go_on(self, request: dict[str, Any]) -> None:
-        """Finds out how far the begun file is, and takes away a line that is not complete."""
+        """Finds out how far the begun file is, and takes away what is not complete."""
         try:
-            begun = json.loads(self.begun.read_text("utf-8"))
+            begun = json.loads(self.begun.read_text("utf-8").partition("\n")[0])
         except (OSError, ValueError):
             begun = None
         if begun != request:
@@ -124,15 +158,18 @@ class OutputFile:
                 "give that again, or --overwrite true to begin anew"
             )
         with self.part.open("r+b") as file:
-            complete = whole = 0
-            for _, lines in groupby(_lines_with_end(file), self.record_of or _each_by_itself()):
-                whole, complete = complete, complete + sum(map(len, lines))
-                self.done += 1
-            if self.record_of is not None and self.done:
-                complete, self.done = whole, self.done - 1
+            self.done, complete = self._find_complete(file)
             file.truncate(complete)
         if self.done:
-            say(f"going on behind the {self.done:,} lines of {self.part}")
+            say(f"going on behind the {self.done:,} {self.unit} of {self.part}")
+
+    def _find_complete(self, file: BinaryIO) -> tuple[int, int]:
+        """How many are complete, and how many bytes those have."""
+        done = complete = whole = 0
+        for _, lines in groupby(_lines_with_end(file), self.record_of or _each_by_itself()):
+            whole, complete, done = complete, complete + sum(map(len, lines)), done + 1
+        # Of an item of several lines nothing says that it has them all, but that another follows.
+        return (done - 1, whole) if self.record_of is not None and done else (done, complete)
 
 
 def _lines_with_end(file: BinaryIO) -> Iterable[bytes]:

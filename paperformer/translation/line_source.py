@@ -5,11 +5,15 @@ import sys
 from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Condition, Thread
+from typing import Any, Generic, TypeVar
 
 from ..training.data.text.files import open_binary
+
+Item = TypeVar("Item")
 
 LONGEST_LINE = 1 << 24
 """Bytes: 16 MB. What a line has beyond them is left out."""
@@ -71,14 +75,21 @@ def lines_of_file(path: Path) -> Iterator[Line]:
 
 def lines_of_standard_input() -> Iterator[Line]:
     """The lines of standard input."""
+    with open_standard_input() as read:
+        yield from clean_lines(read)
+
+
+@contextmanager
+def open_standard_input() -> Iterator[Callable[[int], bytes]]:
+    """Reads standard input: up to so many bytes as soon as there are any; none at the end."""
     try:
         # Not by its buffer, whose lock a thread that waits for a line would hold when the program ends.
         number = sys.stdin.fileno()
     except OSError:  # it is no file of the operating system's
-        yield from clean_lines(sys.stdin.buffer.read)
+        yield sys.stdin.buffer.read
         return
     with open(number, "rb", buffering=0, closefd=False) as file:
-        yield from clean_lines(lambda count: file.read(count) or b"")
+        yield lambda count: file.read(count) or b""
 
 
 def _clean(line: bytes, number: int) -> Line:
@@ -91,44 +102,52 @@ def _clean(line: bytes, number: int) -> Line:
             line = line[:-1]
         line = line[:-1]
         faults.append(f"it has more than {LONGEST_LINE:,} bytes, and the rest was left out")
-    line = line.removesuffix(b"\r")
+    text = decode(line.removesuffix(b"\r"), faults)
+    return Line(number, without_control_characters(text, faults), tuple(faults))
+
+
+def decode(content: bytes, faults: list[str]) -> str:
+    """The text of some bytes, without what is not UTF-8, which becomes a fault."""
     try:
-        text = line.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        text = line.decode("utf-8", "ignore")
-        byte = f"0x{line[error.start]:02x} at byte {error.start + 1}"
-        faults.append(f"what is not UTF-8 was left out, {byte} and {_others(len(line) - len(text.encode()) - 1)}")
+        text = content.decode("utf-8", "ignore")
+        byte = f"0x{content[error.start]:02x} at byte {error.start + 1}"
+        others = len(content) - len(text.encode()) - 1
+        faults.append(f"what is not UTF-8 was left out, {byte} and {f'{others} more' if others else 'no other'}")
+        return text
+
+
+def without_control_characters(text: str, faults: list[str]) -> str:
+    """The text of a line with blanks for what it should not have, which becomes a fault."""
     if found := UNWANTED.search(text):
         faults.append(f"control characters were taken for blanks, the first is U+{ord(found[0][0]):04X}")
-        text = UNWANTED.sub(" ", text)
-    return Line(number, text, tuple(faults))
+        return UNWANTED.sub(" ", text)
+    return text
 
 
-def _others(count: int) -> str:
-    return f"{count} more" if count else "no other"
-
-
-def _cost(line: Line) -> int:
+def _cost(line: Any) -> int:
     return len(line.text) + LINE_COST
 
 
-class ReadAhead:
+class ReadAhead(Generic[Item]):
     """Reads lines in a thread of its own, so that those which are there can be taken together, without waiting.
 
     Args:
         lines: what to read; an exception that it raises comes where the next line would.
+        cost: how much memory a line takes, in characters; if they are not of the type `Line`.
     """
 
-    def __init__(self, lines: Iterator[Line]):
-        self._lines = lines
-        self._ready: deque[Line] = deque()
+    def __init__(self, lines: Iterator[Item], cost: Callable[[Item], int] = _cost):
+        self._lines, self._cost = lines, cost
+        self._ready: deque[Item] = deque()
         self._characters = 0  # of what is ready
         self._is_done = self._is_closed = False
         self._failure: BaseException | None = None
         self._changed = Condition()
         Thread(target=self._read, name="lines to translate", daemon=True).start()
 
-    def take(self, count: int) -> list[Line]:
+    def take(self, count: int) -> list[Item]:
         """Up to so many lines: those that are there, or the first that comes; none at the end.
 
         Raises:
@@ -137,7 +156,7 @@ class ReadAhead:
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self._is_done)
             taken = [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
-            self._characters -= sum(map(_cost, taken))
+            self._characters -= sum(map(self._cost, taken))
             self._changed.notify_all()
             if not taken and self._failure is not None:
                 raise self._failure
@@ -157,7 +176,7 @@ class ReadAhead:
                     if self._is_closed:
                         return
                     self._ready.append(line)
-                    self._characters += _cost(line)
+                    self._characters += self._cost(line)
                     self._changed.notify_all()
         except BaseException as failure:  # noqa: BLE001 - raised in `take`
             self._failure = failure

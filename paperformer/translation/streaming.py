@@ -2,13 +2,16 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .cutting import Notes, cut_texts
 from .line_source import UNWANTED, Line, ReadAhead
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 SECONDS_A_WINDOW = 5.0
 """How long lines are translated together for: what a kill can lose, and how long a translation waits for the others."""
@@ -27,7 +30,7 @@ def as_text(number: int, translation: str) -> str:
 
 def translate_stream(
     translate: Callable[[Sequence[str], Notes], Sequence[Any]],
-    lines: ReadAhead,
+    lines: ReadAhead[Line],
     note: Notes,
     written: Written = as_text,
 ) -> Iterator[list[str]]:
@@ -42,17 +45,27 @@ def translate_stream(
         note: told of each line that could not be translated as it is.
         written: makes lines of what `translate` gives.
     """
-    size = FIRST_WINDOW
-    while window := lines.take(size):
+
+    def work(window: list[Line]) -> list[str]:
         for line in window:
             for fault in line.faults:
                 note(line.number, fault)
-        start = time.monotonic()
         translations = translate([line.text for line in window], _numbered(window, note))
-        yield [written(line.number, translation) for line, translation in zip(window, translations, strict=True)]
+        return [written(line.number, translation) for line, translation in zip(window, translations, strict=True)]
+
+    return work_in_windows(lines, work)
+
+
+def work_in_windows(items: ReadAhead[Item], work: Callable[[list[Item]], Result]) -> Iterator[Result]:
+    """What `work` makes of the items that are there, up to as many as take some seconds, and so on to their end."""
+    size = FIRST_WINDOW
+    while window := items.take(size):
+        start = time.monotonic()
+        result = work(window)
+        seconds = time.monotonic() - start
+        yield result
         if len(window) == size:
-            rate = size / max(1e-3, time.monotonic() - start)
-            size = max(FIRST_WINDOW, min(LARGEST_WINDOW, 4 * size, int(rate * SECONDS_A_WINDOW)))
+            size = max(FIRST_WINDOW, min(LARGEST_WINDOW, 4 * size, int(size / max(1e-3, seconds) * SECONDS_A_WINDOW)))
 
 
 def _numbered(window: list[Line], note: Notes) -> Notes:

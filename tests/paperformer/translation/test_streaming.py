@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from paperformer.cli import main
-from paperformer.commands.text import _stamp
+from paperformer.commands.text.written_lines import _stamp
 from paperformer.translation import streaming
 from paperformer.translation.line_source import UNWANTED, Line, ReadAhead
 from paperformer.translation.streaming import translate_stream, translate_texts

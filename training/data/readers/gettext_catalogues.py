@@ -22,26 +22,12 @@ from ...console.input_error import InputError
 from ..text.bad_lines import BadLines
 from ..text.files import find_file, open_binary, without_compression
 from ..text.lines import blocks
+from ..text.placeholders import find_placeholders
 from .reader import FileFormat, FileReader
 
 LARGEST_CATALOGUE = 256 << 20
 """Bytes, uncompressed. Polib holds a whole catalogue in memory."""
 
-_PLACEHOLDERS = re.compile(
-    r"""
-    (?P<percent> %% )                                                # stands for itself: no placeholder
-    | (?<!\d) % \( [^()]* \) [-+\#0]* [\d.]* [a-zA-Z]                # %(name)s: Python
-    | (?<!\d) % (?: (?P<number> \d+ ) \$ )? [-+\#0']* (?: \d+ | \* )? (?: \. (?: \d+ | \* )? )?
-        (?P<conversion> (?: hh? | ll? | [Lqjzt] )? [diouxXeEfFgGaAcspnr@] )  # %s, %1$s: C, Python, PHP
-    | (?<!\d) % \d{1,2} (?!\d)                                       # %1: Qt, KDE
-    | \$? \{ [\w.\[\]]* (?: ![rsa] )? (?: : [^{}]* )? \}             # {name}, {0:.2f}, ${name}: Python, shell
-    | < (?P<tag> /? (?i: a | abbr | b | big | br | code | div | em | font | h[1-6] | hr | i | img | kbd | li | ol | p
-        | pre | q | s | small | span | strike | strong | sub | sup | table | td | th | tr | tt | u | ul | var ) )
-        (?= [\s/>] ) [^<>]* >                                        # <b>: HTML, Pango
-    """,
-    re.VERBOSE,
-)
-"""No per cent sign after a digit: 100%ig is German for entirely. No tag but HTML's: `<file>` is to be translated."""
 _PLURAL_FORMS = re.compile(r"\bplural\s*=\s*([^;]+)")
 _PO_HEADER = re.compile(rb'^msgid[ \t]*""\s*^msgstr(.*?)(?=^msgid|\Z)', re.MULTILINE | re.DOTALL)
 _LANGUAGE_HEADER = re.compile(rb'(?:^|\\n|")Language:[ \t]*([\w@.-]+)', re.MULTILINE)
@@ -291,34 +277,9 @@ def _fault(message: str, translation: str) -> tuple[str, str] | None:
         (message + translation).encode()
     except UnicodeEncodeError:
         return "lone surrogate", "the message or its translation has half of a surrogate pair; it is wrongly encoded"
-    here, there = placeholders(message), placeholders(translation)
+    here, there = frozenset(find_placeholders(message)), frozenset(find_placeholders(translation))
     if here == there:
         return None
     only_here, only_there = (", ".join(sorted(names)) or "none" for names in (here - there, there - here))
     detail = f"placeholders only in the message: {only_here}; only in the translation: {only_there}; they must be equal"
     return "placeholders differ", detail
-
-
-def placeholders(text: str) -> frozenset[str]:
-    """The placeholders and tags of a text, in a form that does not depend on order and layout.
-
-    `%s %d` is `%1$s %2$d`; widths and a tag's attributes do not count.
-    """
-    if "%" not in text and "{" not in text and "<" not in text:
-        return frozenset()
-    found = []
-    position = 0
-    for match in _PLACEHOLDERS.finditer(text):
-        if match["conversion"]:
-            position += 1
-            found.append(f"%{match['number'] or position}${match['conversion']}")
-        elif match["tag"]:
-            found.append(f"<{match['tag'].lower()}>")
-        elif not match["percent"]:
-            found.append(match[0])
-    return frozenset(found)
-
-
-def without_placeholders(text: str) -> str:
-    """The text with a blank for each placeholder and tag."""
-    return _PLACEHOLDERS.sub(" ", text)

@@ -1,7 +1,6 @@
 """Translation memories in TMX 1.4 (the localisation industry's exchange format), streamed with expat.
 
-Only the text of segments is read. Entities are refused: declared inside a file, they can expand to any size ("billion
-laughs") or fetch other files. Nothing is ever fetched; a DOCTYPE that names the TMX document type is fine.
+Only the text of segments is read.
 """
 
 import re
@@ -9,18 +8,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from xml.parsers import expat
 
 from ...console.input_error import InputError
 from ..text.bad_lines import BadLines
 from ..text.files import find_file, open_binary
 from ..text.lines import blocks
+from ..text.xml_parsing import XmlParser
 from .reader import FileFormat, FileReader, Request
 
 LONGEST_SEGMENT = 1 << 20
 """Bytes of UTF-8. A longer segment is no sentence or paragraph."""
-LONGEST_MARKUP = 1 << 23
-"""Bytes. Expat holds a tag, comment or declaration in memory until it ends."""
 LANGUAGES_LISTED = 20
 
 _CODES = frozenset(["bpt", "ept", "ph", "it", "ut"])
@@ -71,11 +68,10 @@ class _Units:
     def __init__(self, path: Path, languages: tuple[str, str], bad: BadLines):
         self._path = path
         self._asked = languages
-        self._languages = tuple(map(_normal, languages))
+        self._languages = tuple(map(normal_language, languages))
         self._prefixes = tuple(f"{language}-" for language in self._languages)
         self._bad = bad
         self._pairs: list[tuple[str, str]] = []  # complete, not yet handed out
-        self._fed = 0  # bytes
         self._has_pairs = False
         self._languages_seen: Counter[str] = Counter()
 
@@ -86,29 +82,20 @@ class _Units:
         self._length = 0  # its characters
         self._code_depth = 0  # how many elements deep in formatting code
 
-        self._parser = expat.ParserCreate()
-        self._parser.buffer_text = True
-        self._parser.buffer_size = 1 << 16
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.EntityDeclHandler = self._refuse_entity
-        self._parser.SkippedEntityHandler = self._refuse_skipped_entity
+        self._parser = XmlParser(str(path))
+        self._expat = self._parser.expat
+        self._expat.StartElementHandler = self._start
+        self._expat.EndElementHandler = self._end
 
     def feed(self, block: bytes) -> list[tuple[str, str]]:
         """The pairs of the units that end in this block."""
-        self._fed += len(block)
-        self._parse(block)
-        if self._fed - self._parser.CurrentByteIndex > LONGEST_MARKUP:
-            raise InputError(
-                f"{self._place(self._parser.CurrentLineNumber)}: a tag, comment or declaration of more than "
-                f"{LONGEST_MARKUP:,} bytes; is the file damaged?"
-            )
+        self._parser.feed(block)
         pairs, self._pairs = self._pairs, []
         return pairs
 
     def close(self) -> list[tuple[str, str]]:
         """The pairs that are left at the end of the document."""
-        self._parse(b"", is_final=True)
+        self._parser.close()
         if not self._has_pairs:
             if not self._languages_seen:
                 raise InputError(f"{self._path} has no segment in any language; is it a TMX file?")
@@ -118,38 +105,20 @@ class _Units:
             )
         return self._pairs
 
-    def _parse(self, block: bytes, *, is_final: bool = False) -> None:
-        try:
-            self._parser.Parse(block, is_final)
-        except expat.ExpatError as error:
-            raise InputError(
-                f"{self._place(error.lineno)}, column {error.offset + 1}: {expat.ErrorString(error.code)}; "
-                "the file must be well-formed XML"
-            ) from error
-        except InputError:
-            raise
-        except (ValueError, LookupError) as error:  # of Python's codecs, for what expat does not know itself
-            raise InputError(
-                f"{self._path} is in an encoding that cannot be read ({error}); convert it to UTF-8"
-            ) from error
-
-    def _place(self, line: int) -> str:
-        return f"{self._path}, line {line}"
-
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         if self._code_depth:
             self._code_depth += 1
         elif tag == "seg":
             if f"{self._language}-".startswith(self._prefixes):
                 self._parts, self._length = [], 0
-                self._parser.CharacterDataHandler = self._text
+                self._expat.CharacterDataHandler = self._text
         elif tag == "tuv":
             language = attributes.get("xml:lang") or attributes.get("lang", "")  # lang: before TMX 1.4
-            self._language = _normal(language)
+            self._language = normal_language(language)
             self._languages_seen[language] += 1
         elif tag == "tu":
             self._variants = {}
-            self._line = self._parser.CurrentLineNumber
+            self._line = self._parser.line
         elif tag in _CODES:
             self._code_depth = 1
 
@@ -162,8 +131,8 @@ class _Units:
         if self._code_depth:
             self._code_depth -= 1
         elif tag == "seg":
-            if self._parser.CharacterDataHandler:
-                self._parser.CharacterDataHandler = None
+            if self._expat.CharacterDataHandler:
+                self._expat.CharacterDataHandler = None
                 self._variants.setdefault(self._language, _segment("".join(self._parts)))
         elif tag == "tu":
             self._end_unit()
@@ -177,7 +146,7 @@ class _Units:
         source_text, target_text = self._variants[source], self._variants[target]
         if source_text is None or target_text is None:
             detail = f"a segment of more than {LONGEST_SEGMENT:,} bytes; it must be a sentence or a paragraph"
-            self._bad.report(self._place(self._line), "segment too long", detail)
+            self._bad.report(f"{self._path}, line {self._line}", "segment too long", detail)
         else:
             self._pairs.append((source_text, target_text))
 
@@ -190,21 +159,9 @@ class _Units:
             (code for code in self._variants if code.startswith(regional) and code not in self._languages), None
         )
 
-    def _refuse_entity(self, name: str, *_: object) -> None:
-        raise InputError(
-            f"{self._place(self._parser.CurrentLineNumber)}: the file declares the entity '{name}'; entities can "
-            "expand to any size and fetch other files, so they are refused: write the text out where it is used"
-        )
 
-    def _refuse_skipped_entity(self, name: str, is_parameter_entity: bool) -> None:
-        reference = f"{'%' if is_parameter_entity else '&'}{name};"
-        raise InputError(
-            f"{self._place(self._parser.CurrentLineNumber)}: the entity '{name}' ({reference}) is defined outside the "
-            "file, and nothing outside is read: write the text out"
-        )
-
-
-def _normal(language: str) -> str:
+def normal_language(language: str) -> str:
+    """A language's code as it is compared: `en_US` and `EN-us` are `en-us`."""
     return language.replace("_", "-").lower()
 
 

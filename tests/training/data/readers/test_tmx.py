@@ -6,9 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paperformer.training.console.input_error import InputError
-from paperformer.training.data.readers.tmx import LONGEST_MARKUP, LONGEST_SEGMENT, TranslationMemory
+from paperformer.training.data.readers.tmx import LONGEST_SEGMENT, TranslationMemory
 from paperformer.training.data.text.bad_lines import BadLines
 from paperformer.training.data.text.chunks import PAIR_SCHEMA
+from paperformer.training.data.text.xml_parsing import LONGEST_MARKUP
 
 both_modes = pytest.mark.parametrize("skip", [False, True])
 

@@ -7,16 +7,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..api import texts
-from ..training.console.input_error import InputError
-from .text import skip, translate_lines, write_to
+from ...api import texts
+from ...training.console.input_error import InputError
+from .written_lines import skip, work_on_lines, write_to
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from ..decoding.continuations import Continuation, Sampling
-    from ..translation.cutting import Notes
-    from ..translation.line_source import Line
+    from ...decoding.continuations import Continuation, Sampling
+    from ...translation.cutting import Notes
+    from ...translation.line_source import Line
 
 
 def generate(
@@ -62,7 +62,7 @@ def generate(
         overwrite: Replace OUTPUT, and what an interrupted command has left of it.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
-    from ..decoding.continuations import Sampling
+    from ...decoding.continuations import Sampling
 
     sampling = Sampling(
         max_new_tokens=max_new_tokens,
@@ -91,9 +91,9 @@ def generate(
 def _continue_lines(
     model: str, request: dict[str, Any], output: str, sampling: "Sampling", overwrite: bool, trust_remote_code: bool
 ) -> None:
-    from ..decoding.continuations import continue_prompts
-    from ..training.data.text.lines import count_lines
-    from ..translation.line_source import ReadAhead, lines_of_file, lines_of_standard_input
+    from ...decoding.continuations import continue_prompts
+    from ...training.data.text.lines import count_lines
+    from ...translation.line_source import ReadAhead, lines_of_file, lines_of_standard_input
 
     name, is_json = request["input"], request["format"]
     total = None if name == "-" else count_lines(Path(name))
@@ -115,7 +115,7 @@ def _continue_lines(
     ):
         skip(lines, file.done, output)
         is_shown = output != "-"
-        translate_lines(work, lines, written, file, total, is_shown=is_shown, described="continue", unit=" prompts")
+        work_on_lines(work, lines, written, file, total, is_shown=is_shown, described="continue", unit=" prompts")
 
 
 def _as_records(line: "Line", name: str, *, is_json: bool) -> "Line":
@@ -147,8 +147,8 @@ def _print_continued(
     """Prints prompts with their continuations; a single one, in a terminal, token by token."""
     from transformers import TextStreamer
 
-    from ..decoding.continuations import continue_prompts
-    from ..training.console.progress import say
+    from ...decoding.continuations import continue_prompts
+    from ...training.console.progress import say
 
     def note(index: int, what: str) -> None:
         say(f"prompt {index + 1}: {what}")

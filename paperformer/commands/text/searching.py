@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from ..training.console.input_error import InputError
+from ...training.console.input_error import InputError
 
 if TYPE_CHECKING:
-    from ..api.translators import Work
-    from ..translation.line_output import RecordOf
-    from ..translation.line_source import Line
+    from ...api.translators import Work
+    from ...translation.line_output import RecordOf
+    from ...translation.line_source import Line
 
 
 class Searching(TypedDict, total=False):
@@ -48,6 +48,19 @@ class Searching(TypedDict, total=False):
     processes: int
 
 
+FOR_LINES = ("n_best", "n_best_format", "alignment", "alignment_layer", "target_prefix", "target_prefixes")
+"""Options that make of a line more, or other, than its translation."""
+
+
+def refuse_searching(searching: Searching, name: str, kind: str) -> None:
+    """Raises InputError if something is wanted that a file has no place for."""
+    for option in FOR_LINES:
+        if option in searching:
+            raise InputError(
+                f"--{option} is for lines of text, and {name} is {kind}; leave it out, or give --format text"
+            )
+
+
 def models_of(searching: Searching) -> list[str]:
     """The other models of an ensemble.
 
@@ -70,7 +83,7 @@ def files_of(searching: Searching) -> dict[str, list[str]]:
 
 def record_of(searching: Searching) -> "RecordOf | None":
     """Which line of the input a line of the output belongs to, where there may be several for one."""
-    from ..decoding.n_best import line_of_n_best
+    from ...decoding.n_best import line_of_n_best
 
     return line_of_n_best if "n_best" in searching and searching.get("n_best_format") != "json" else None
 
@@ -83,8 +96,8 @@ def work_of(
     Raises:
         InputError: for a value out of its range, or options that exclude each other.
     """
-    from ..api.translators import plain_work, read_search, searching_work
-    from ..translation.streaming import as_text
+    from ...api.translators import plain_work, read_search, searching_work
+    from ...translation.streaming import as_text
 
     n_best, kind = searching.get("n_best"), searching.get("n_best_format")
     if kind is not None and n_best is None:
@@ -96,7 +109,7 @@ def work_of(
     if search is None:
         plain = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
         return plain_work(show_progress=False, **plain), as_text
-    from ..decoding.n_best import as_json, as_line, as_n_best
+    from ...decoding.n_best import as_json, as_line, as_n_best
 
     written = as_line if n_best is None else as_json if kind == "json" else as_n_best
     return searching_work(search, with_prefixes=is_prefixed, show_progress=False), written
@@ -110,7 +123,7 @@ def with_target_prefixes(lines: "Iterator[Line]", searching: Searching) -> "Iter
     """
     from dataclasses import replace
 
-    from ..api.translators import with_prefix
+    from ...api.translators import with_prefix
 
     name = searching.get("target_prefixes")
     if name is not None and name != "-":
@@ -129,7 +142,7 @@ def beside(lines: "Iterator[Line]", name: str) -> "Iterator[Line]":
     """
     from dataclasses import replace
 
-    from ..translation.line_source import lines_of_file
+    from ...translation.line_source import lines_of_file
 
     others, number = lines_of_file(Path(name)), 0
     for number, line in enumerate(lines, start=1):

@@ -1,0 +1,227 @@
+"""The command that translates: lines, catalogues, and other files that have text in them."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from ...api import texts
+from ...training.console.input_error import InputError
+from ...translation.formats.names import FormatName, FormatOptions
+from .searching import Searching, files_of, models_of, record_of, refuse_searching, with_target_prefixes, work_of
+from .written_lines import skip, with_files, work_on_lines, write_to
+
+if TYPE_CHECKING:
+    from ...api.translators import Work
+    from ...translation.checking import Window
+    from ...translation.cutting import Notes
+    from ...translation.formats.record_output import RecordFile, RecordOutput
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command was given."""
+
+    model: str
+    input: str
+    output: str
+    decoding: dict[str, Any]
+    """`num_beams`, `length_penalty` and `prefix`."""
+    searching: Searching
+    overwrite: bool
+    trust_remote_code: bool
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What decides about the output."""
+        model = texts.place_of(self.model)
+        decides = {name: value for name, value in self.searching.items() if name != "processes"}
+        return {"model": model, "input": self.input, **self.decoding, **decides}
+
+
+def translate(
+    model: str,
+    input: str = "-",  # noqa: A002
+    output: str = "-",
+    num_beams: int = 5,
+    length_penalty: float = 1.0,
+    prefix: str = "",
+    format: FormatName | None = None,  # noqa: A002
+    column: str = "",
+    header: bool | None = None,
+    field: str = "",
+    into: str = "",
+    source_language: str = "",
+    target_language: str = "",
+    check: bool = False,
+    fuzzy_below: float = 0.5,
+    overwrite: bool = False,
+    trust_remote_code: bool = False,
+    **searching: Unpack[Searching],
+) -> None:
+    """Translate text line by line: a line out for each line in, in order, whatever comes in.
+
+    In a terminal, with no INPUT, each line is translated when it is entered; Ctrl-D ends.
+
+    Files of localisation are translated as such, the same file with translations in it: message catalogues (.po, .pot)
+    and XLIFF (.xlf, .xliff), of which what was untranslated is filled in, translation memories (.tmx), tables (.tsv,
+    .csv) and JSON Lines (.jsonl).
+
+    Files and pipes may be of any size: lines are written as soon as they and those before them are translated. A line
+    that is longer than the model takes is translated in pieces; that, and what had to be left out of a line (bytes that
+    are not UTF-8, control characters), is told on standard error.
+
+    Args:
+        model: A translation model's folder, or its name on the Hub.
+        input: File to translate, one sentence a line, perhaps compressed; - reads standard input.
+        output: File for the translations; - writes standard output. It is FILE.part until it is complete; the same
+            command goes on where it was interrupted.
+        num_beams: Beam size; 1 is greedy and fastest.
+        length_penalty: Exponent of the length by which a beam's score is divided.
+        prefix: Put before every line: a language tag, or what T5 is told to do.
+        format: What the input is; by its name if not given, and text if that says nothing.
+        column: Of a table, the column to translate: its name in the header, or its number from 1 if there is none.
+        header: Whether a table's first row names the columns; if not given, where COLUMN is no number.
+        field: Of JSON Lines, the field to translate; a.b is the field b of the object a.
+        into: Column or field for the translations, which is added or written over; `translation` if not given.
+        source_language: Code of the language that is translated, in a translation memory that does not say it.
+        target_language: Code of the language to translate into, in a translation memory, or XLIFF that does not say it.
+        check: Tell of each line of text whose translation has other placeholders, tags or numbers; of the other formats
+            it is always told.
+        fuzzy_below: A catalogue's message is marked as fuzzy where the mean probability of its tokens is less than
+            that, from 0 to 1; and in any case where placeholders, tags or numbers are others.
+        overwrite: Replace OUTPUT, and what an interrupted command has left of it.
+        trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
+    """
+    from ...translation.formats.file_formats import find_format
+
+    texts.check_beams(num_beams)
+    options = FormatOptions(column, header, field, into, source_language, target_language)
+    found = find_format(input, format, options)
+    decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
+    asked = Asked(model, input, output, decoding, searching, overwrite, trust_remote_code)
+    if found == "gettext":
+        _translate_catalogue(asked, fuzzy_below)
+    elif found == "text":
+        _translate_lines(asked, check)
+    else:
+        _translate_records(asked, found, options)
+
+
+def _translate_lines(asked: Asked, check: bool) -> None:
+    from ...api.translators import load_translator
+    from ...training.data.text.lines import count_lines
+    from ...translation.checking import checked
+    from ...translation.interactive import converse
+    from ...translation.line_source import ReadAhead, lines_of_file, lines_of_standard_input
+
+    searching = asked.searching
+    work, written = work_of(**asked.decoding, searching=searching)
+    if asked.input == asked.output == "-" and sys.stdin.isatty() and sys.stdout.isatty():
+        if searching.get("target_prefixes", "-") != "-":
+            raise InputError("target_prefixes is a file, and the lines come from the terminal; give --input")
+        others, trust = models_of(searching), asked.trust_remote_code
+        window = partial(work, load_translator(asked.model, others, trust_remote_code=trust))
+        converse(lambda lines: with_target_prefixes(lines, searching), checked(window) if check else window, written)
+        return
+    total = None if asked.input == "-" else count_lines(Path(asked.input))
+    with ExitStack() as stack:
+        window = stack.enter_context(_open_window(asked, work))
+        file = write_to(asked.output, asked.request, asked.overwrite, files_of(searching), record_of(searching))
+        stack.enter_context(file)
+        source = lines_of_standard_input() if asked.input == "-" else lines_of_file(Path(asked.input))
+        lines = stack.enter_context(closing(ReadAhead(with_target_prefixes(source, searching))))
+        skip(lines, file.done, asked.output)
+        is_shown, window = asked.output != "-", checked(window) if check else window
+        work_on_lines(window, lines, written, file, total, is_shown=is_shown, described="translate")
+
+
+@contextmanager
+def _open_window(asked: Asked, work: "Work") -> "Iterator[Window]":
+    """Loads the model, or those of an ensemble, in this process or in several."""
+    from ...api.parallel_translation import TranslationProcesses
+    from ...api.translators import load_translator
+    from ..loading import check_task, load_config
+
+    others, processes, trust = models_of(asked.searching), asked.searching.get("processes", 1), asked.trust_remote_code
+    if processes < 1:
+        raise InputError(f"processes is {processes}; it must be at least 1")
+    if processes == 1:
+        yield partial(work, load_translator(asked.model, others, trust_remote_code=trust))
+        return
+    places = [texts.place_of(name) for name in (asked.model, *others)]
+    for place in places:  # before there is anything
+        check_task(load_config(place, trust_remote_code=trust), "translation", place)
+    with TranslationProcesses(places[0], processes, places[1:], trust_remote_code=trust) as pool:
+        yield partial(pool.do, work, show_progress=False)
+
+
+def _translate_records(asked: Asked, found: FormatName, options: FormatOptions) -> None:
+    from ...translation.checking import text_of
+    from ...translation.formats.record_output import RecordFile, RecordOutput
+    from .translated_files import translate_file
+
+    refuse_searching(asked.searching, asked.input, found)
+    work, _ = work_of(**asked.decoding, searching=asked.searching)
+
+    def open_output() -> "RecordFile | RecordOutput":
+        if asked.output == "-":
+            return RecordOutput()
+        request = with_files(asked.request, files_of(asked.searching)) | {"format": found, **asdict(options)}
+        return RecordFile(Path(asked.output), request, overwrite=asked.overwrite)
+
+    with ExitStack() as stack:
+
+        def load() -> Callable[[Sequence[str], "Notes"], list[str]]:
+            window = stack.enter_context(_open_window(asked, work))
+            return lambda lines, note: [text_of(result) for result in window(lines, note)]
+
+        translate_file(load, asked.input, found, options, open_output, partial(skip, output=asked.output))
+
+
+def _translate_catalogue(asked: Asked, fuzzy_below: float) -> None:
+    from ...training.atomic_files import replace_file
+    from ...training.console.progress import say
+    from ...translation.catalogues import translate_catalogue
+    from ...translation.likelihood import confidences
+    from ...translation.line_output import refuse_compression, standard_output
+    from ...translation.streaming import translate_texts
+    from ..loading import load_target_tokenizer
+
+    if asked.searching:
+        raise InputError(f"--{next(iter(asked.searching))} is given, and {asked.input} is a catalogue; leave it out")
+    if asked.input == "-":
+        raise InputError("a message catalogue is read as a whole; give it as a file: --input")
+    if not 0 <= fuzzy_below <= 1:
+        raise InputError(f"fuzzy_below is {fuzzy_below}; it must be a probability from 0 to 1")
+    refuse_compression(Path(asked.output))
+    if asked.output != "-" and Path(asked.output).exists() and not asked.overwrite:
+        raise InputError(f"{asked.output} is there already; give another --output, or --overwrite true")
+    loaded, tokenizer = texts.load_given(asked.model, "translation", None, asked.trust_remote_code)
+    target_tokenizer = load_target_tokenizer(loaded)
+
+    def translated(sources: Sequence[str]) -> list[str]:
+        def note(index: int, what: str) -> None:
+            say(f"{sources[index][:40]!r}...: {what}")
+
+        return translate_texts(loaded, tokenizer, sources, note, target_tokenizer=target_tokenizer, **asked.decoding)
+
+    def sure(sources: Sequence[str], translations: Sequence[str]) -> list[float]:
+        prefixed = [asked.decoding["prefix"] + source for source in sources]
+        return confidences(loaded, tokenizer, target_tokenizer, prefixed, translations)
+
+    result = translate_catalogue(Path(asked.input), translated, sure, fuzzy_below)
+    if asked.output == "-":
+        with standard_output():
+            sys.stdout.buffer.write(result.content)  # in the encoding that its header names
+    else:
+        replace_file(Path(asked.output), result.content)
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(result.fuzzy.items()))
+    say(
+        f"{result.filled:,} messages translated, {sum(result.fuzzy.values()):,} of them marked as fuzzy"
+        + (f" ({reasons})" if reasons else "")
+        + f"; {result.kept:,} left as they were"
+    )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .hub.registration import register_with_transformers
 
 if TYPE_CHECKING:
+    from .api.exports import export_model
     from .api.recipes import read_recipe
     from .api.runs import Run, prepare, train
     from .api.sweeps import sweep
@@ -46,6 +47,7 @@ __all__ = [
     "__version__",
     "evaluate",
     "evaluate_text",
+    "export_model",
     "generate",
     "metric_path",
     "prepare",
@@ -73,6 +75,7 @@ _MODULES = {
     "TrainingStopped": ".training.engine.stop_request",
     "evaluate": ".api.texts",
     "evaluate_text": ".api.text_scores",
+    "export_model": ".api.exports",
     "generate": ".api.texts",
     "metric_path": ".metrics",
     "prepare": ".api.runs",

@@ -15,7 +15,7 @@ from .commands import tokenizers
 from .commands.averaging import average
 from .commands.evaluation import evaluate, score
 from .commands.exercises import EXERCISES
-from .commands.model_folders import convert, push
+from .commands.model_folders import convert, export, push
 from .commands.plots import PLOTS
 from .commands.runs import runs
 from .commands.sweeps import sweep
@@ -52,6 +52,7 @@ COMMANDS: dict[str, Command | Group] = {
     "translate": translate,
     "generate": generate,
     "convert": convert,
+    "export": export,
     "push": push,
     "prepare": Group(
         summary="Read, clean and tokenise a recipe's data before training, and report: "

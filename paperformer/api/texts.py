@@ -31,6 +31,7 @@ def translate(
     *,
     prefix: str = "",
     processes: int = 1,
+    engine: str = "torch",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     trust_remote_code: bool = False,
 ) -> list[str]:
@@ -44,6 +45,8 @@ def translate(
         prefix: put before every text: a language tag, or what T5 is told to do.
         processes: how many translate, each a share of the texts; on several GPUs each on one of its own. The model is
             then a folder or a name, since each process loads it.
+        engine: what computes: torch, or a format of `export_model`; the model is then an export's folder, or a model's
+            folder, of which an export is made and kept in a cache.
         tokenizer: of a model that has been loaded.
         trust_remote_code: whether Python code that lies in the model's folder may run; our own models never need it.
 
@@ -64,13 +67,15 @@ def translate(
     def note(index: int, what: str) -> None:
         logger.warning("text %d: %s", index + 1, what)
 
+    if engine != "torch" and processes > 1:
+        raise InputError(f"processes is {processes} and engine is {engine!r}; engines but torch are for one process")
     if processes > 1 and len(texts) > 1:
         if not isinstance(model, str | os.PathLike):
             raise InputError(f"processes is {processes}; the model must then be a folder or a name on the Hub")
         place = place_of(model)
         check_task(load_config(place, trust_remote_code=trust_remote_code), "translation", place)
         return translate_in_processes(place, texts, note, processes, trust_remote_code=trust_remote_code, **decoding)
-    loaded, own_tokenizer = load_given(model, "translation", tokenizer, trust_remote_code)
+    loaded, own_tokenizer = load_given(model, "translation", tokenizer, trust_remote_code, engine)
     return translate_texts(
         loaded, own_tokenizer, texts, note, target_tokenizer=load_target_tokenizer(loaded), **decoding
     )
@@ -87,13 +92,15 @@ def evaluate(
     resamples: int = 1000,
     prefix: str = "",
     processes: int = 1,
+    engine: str = "torch",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     trust_remote_code: bool = False,
 ) -> "list[Score]":
     """Translates and compares with references: BLEU, chrF, chrF++ and TER of sacreBLEU, and exact match.
 
     Args:
-        model, num_beams, length_penalty, prefix, processes, tokenizer, trust_remote_code: as `translate` takes them.
+        model, num_beams, length_penalty, prefix, processes, engine, tokenizer, trust_remote_code: as `translate` takes
+            them.
         sources: raw texts.
         references: a raw translation of each; or several streams of them, one after another.
         options: how translations and references are compared.
@@ -114,6 +121,7 @@ def evaluate(
         length_penalty,
         prefix=prefix,
         processes=processes,
+        engine=engine,
         tokenizer=tokenizer,
         trust_remote_code=trust_remote_code,
     )
@@ -241,11 +249,22 @@ def _check_list(name: str, texts: Sequence[str]) -> None:
 
 
 def load_given(
-    model: Model, task: str | None, tokenizer: "PreTrainedTokenizerBase | None", trust_remote_code: bool
+    model: Model,
+    task: str | None,
+    tokenizer: "PreTrainedTokenizerBase | None",
+    trust_remote_code: bool,
+    engine: str = "torch",
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    """The model in evaluation mode, and its tokenizer."""
+    """The model in evaluation mode, or an export that stands in for it, and its tokenizer."""
     from .runs import Run
 
+    if engine != "torch":
+        from ..export.running import load_engine
+
+        if not isinstance(model, str | os.PathLike):
+            raise InputError(f"engine is {engine!r}; the model must then be a folder")
+        stand_in: Any = load_engine(place_of(model), engine)
+        return stand_in, tokenizer or stand_in.tokenizer
     if isinstance(model, str | os.PathLike):
         loaded, own_tokenizer = load(place_of(model), task, trust_remote_code=trust_remote_code)
         return loaded, tokenizer or own_tokenizer

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..api import texts
 from ..training.console.input_error import InputError
@@ -26,6 +26,7 @@ def translate(
     prefix: str = "",
     fuzzy_below: float = 0.5,
     overwrite: bool = False,
+    engine: Literal["torch", "ctranslate2", "onnx"] = "torch",
     trust_remote_code: bool = False,
 ) -> None:
     """Translate text line by line: a line out for each line in, in order, whatever comes in.
@@ -47,6 +48,8 @@ def translate(
         fuzzy_below: A catalogue's message is marked as fuzzy where the mean probability of its tokens is less than
             that, from 0 to 1; and in any case where placeholders, tags or numbers are others.
         overwrite: Replace OUTPUT, and what an interrupted command has left of it.
+        engine: What computes. MODEL is then what paperformer export has written for it, or a model's folder, of which
+            an export is made once and kept in a cache.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     from ..training.console.progress import ProgressBar, is_first_process, say
@@ -59,10 +62,12 @@ def translate(
     texts.check_beams(num_beams)
     if without_compression(Path(input)).suffix in (".po", ".pot"):
         options = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
+        if engine != "torch":
+            raise InputError(f"--engine {engine} is for lines; a catalogue needs torch, which says how sure it is")
         _translate_catalogue(model, Path(input), output, fuzzy_below, overwrite, trust_remote_code, options)
         return
     total = None if input == "-" else count_lines(Path(input))
-    loaded, tokenizer = texts.load_given(model, "translation", None, trust_remote_code)
+    loaded, tokenizer = texts.load_given(model, "translation", None, trust_remote_code, engine)
     target_tokenizer = load_target_tokenizer(loaded)
     decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
     translate_window = partial(
@@ -76,7 +81,10 @@ def translate(
         if noted <= NOTES_SHOWN:
             say(f"line {number:,}: {what}")
 
-    with _write_to(output, {"model": texts.place_of(model), "input": input, **decoding}, overwrite) as written:
+    request = {"model": texts.place_of(model), "input": input, **decoding}
+    if engine != "torch":
+        request["engine"] = engine
+    with _write_to(output, request, overwrite) as written:
         lines = ReadAhead(lines_of_standard_input() if input == "-" else lines_of_file(Path(input)))
         _skip(lines, written.done, output)
         is_shown = output != "-" or not sys.stdout.isatty()  # or else the lines themselves show how far it is

@@ -12,12 +12,9 @@ from transformers import PreTrainedModel
 
 from ..training.console.input_error import InputError
 from .export_file import ExportFile
-from .format import Engine, Exportable, Ids
+from .format import TOLERANCE, Engine, Exportable, Ids
 from .sample_text import Sample
 from .torch_engine import TorchEngine
-
-TOLERANCE = 1e-4
-"""Largest difference of two values that rounding in float32 explains, as a part of the largest one, at least of 1."""
 
 ACTIVATIONS_TOO = 5.0
 """How much more may differ than by rounding the weights alone, in the root mean square: engines that compute with
@@ -55,11 +52,11 @@ class Comparison:
     num_beams: int
 
 
-def check_function(ours: TorchEngine, theirs: Engine, sample: Sample, title: str) -> None:
+def check_function(ours: TorchEngine, theirs: Engine, sample: Sample, title: str, tolerance: float = TOLERANCE) -> None:
     """Raises InputError if a float32 export is another function than the model, whole or token by token."""
     differences, scale = _differences(ours.values(sample.inputs, sample.outputs), theirs, sample)
     largest = float(np.abs(differences).max(initial=0.0))
-    allowed = TOLERANCE * max(1.0, scale)
+    allowed = tolerance * max(1.0, scale)
     if not largest <= allowed:  # nor is NaN
         raise InputError(
             f"the model in {title} is not the same function: its values differ by {largest:.1e}, where the largest is "
@@ -121,8 +118,9 @@ def compare(
     def use(engine: Engine) -> None:
         if family == "encoder":
             engine.values(sample.inputs, sample.outputs)
-        else:
-            _decode(engine, sample.inputs, settings | {"num_beams": searches[-1]})
+            return
+        for rows in _batches(sample.inputs):
+            engine.run([sample.inputs[row] for row in rows], **settings | {"num_beams": searches[-1]})  # type: ignore[arg-type]
 
     return Comparison(
         sample=sample.origin,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .export_file import ExportFile
-from .format import Ids, require
+from .format import Engine, Ids, require
 
 LONGEST_BATCH = 4096
 """Tokens, of all sequences of a batch together."""
@@ -20,7 +20,7 @@ PATIENCE = 2.0
 become better than the worst of the finished; with 1 this one ends sooner, and with other translations."""
 
 
-class CTranslate2Engine:
+class CTranslate2Engine(Engine):
     """A model of any family; see `format.Engine`.
 
     Args:

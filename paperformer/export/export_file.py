@@ -27,8 +27,11 @@ class ExportFile:
     start_id: int | None
     """The token that a translation, or a text, begins with."""
     pad_id: int
+    vocab_size: int
     longest: int
     """Tokens that the model was made for."""
+    compared: str = "last_hidden_state"
+    """What of an encoder was compared: last_hidden_state or logits."""
     has_target_tokenizer: bool = False
     comparison: dict[str, Any] = field(default_factory=dict)
 
@@ -43,6 +46,7 @@ class ExportFile:
             end_ids=ends if isinstance(ends, list) else [] if ends is None else [ends],
             start_id=start,
             pad_id=values.pad_token_id or 0,
+            vocab_size=values.vocab_size,
             longest=values.max_position_embeddings,
             **facts,
         )

@@ -61,9 +61,12 @@ def export_folder(
         format=to,
         quantization=quantization,
         model=model,
+        compared=export_format.of_encoder,
         has_target_tokenizer=exportable.target_tokenizer is not None,
     )
     sample = sample_of(exportable, facts, model, text, references).first(sequences)
+    if export_format.compared_tokens is not None:
+        sample = replace(sample, outputs=[ids[: export_format.compared_tokens] for ids in sample.outputs])
     found: list[Comparison] = []
 
     def write(folder: Path) -> None:
@@ -109,7 +112,9 @@ def _write_compared(
     plain.mkdir(exist_ok=True)
     _write_into(plain, exportable, export_format, replace(facts, quantization=exact))
     engine = export_format.open(plain)
-    check_function(ours, engine, sample, export_format.title)
+    check_function(ours, engine, sample, export_format.title, export_format.tolerance)
+    if export_format.check_text is not None:
+        export_format.check_text(engine, exportable)
     rounded: PreTrainedModel | None = None
     if plain != folder:
         shutil.rmtree(plain)

@@ -12,6 +12,9 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from ..training.console.input_error import InputError
 
+TOLERANCE = 1e-4
+"""Largest difference of two values that rounding in float32 explains, as a part of the largest one, at least of 1."""
+
 Ids = Sequence[Sequence[int]]
 """Token ids, a sequence for each text."""
 
@@ -53,6 +56,10 @@ class Engine(Protocol):
     def decode(self, inputs: Ids, *, num_beams: int, length_penalty: float, max_new_tokens: int) -> list[list[int]]:
         """Translations, or continuations without their prompts: ids up to the end token and without it."""
 
+    def run(self, inputs: Ids, *, num_beams: int, length_penalty: float, max_new_tokens: int) -> None:
+        """Decodes the fastest way that there is, for its time to be taken."""
+        self.decode(inputs, num_beams=num_beams, length_penalty=length_penalty, max_new_tokens=max_new_tokens)
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -84,25 +91,33 @@ class Format:
     Args:
         name: on the command line.
         title: in sentences.
-        package: the module that has to be installed.
-        extra: of paperformer's, which brings it.
+        packages: the modules that have to be installed.
+        extra: of paperformer's, which brings them.
         families: which it is for, and of each the fields on top of which its options are to be had.
         quantizations: how weights can be stored; the first is float32.
+        of_encoder: what of an encoder can be had, and is compared: last_hidden_state, or logits of masked tokens.
         rounding: for one of them, what it makes of a weight: what that changes in our own model is what the
             quantisation explains.
         refusals: what cannot be said.
+        tolerance: what may differ in float32, see `TOLERANCE`.
+        compared_tokens: of each sequence, at the most; where each is a call of its own.
+        check_text: raises InputError if the engine, which reads text itself, does so otherwise than our tokenizer.
         write: puts the model into an empty folder.
         open: runs what was written.
     """
 
     name: str
     title: str
-    package: str
+    packages: tuple[str, ...]
     extra: str
     families: Mapping[str, Sequence[Mapping[str, Any]]]
     quantizations: tuple[str, ...]
+    of_encoder: str = "last_hidden_state"
     rounding: Callable[[str, torch.Tensor], torch.Tensor]
     refusals: Sequence[Refusal]
+    tolerance: float = TOLERANCE
+    compared_tokens: int | None = None
+    check_text: Callable[[Engine, Exportable], None] | None = None
     write: Callable[[Exportable, Path, str], None]
     open: Callable[[Path], Engine]
 
@@ -119,8 +134,9 @@ class Format:
             raise refusal.error(config, self.title)
 
     def check_installed(self) -> None:
-        """Raises InputError if the package is missing."""
-        require(self.package, self.extra)
+        """Raises InputError if a package is missing."""
+        for package in self.packages:
+            require(package, self.extra)
 
 
 def require(package: str, extra: str) -> Any:

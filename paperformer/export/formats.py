@@ -2,5 +2,7 @@
 
 from .ctranslate2_format import CTRANSLATE2
 from .format import Format
+from .gguf_format import GGUF
+from .onnx_format import ONNX
 
-FORMATS: dict[str, Format] = {each.name: each for each in (CTRANSLATE2,)}
+FORMATS: dict[str, Format] = {each.name: each for each in (CTRANSLATE2, ONNX, GGUF)}

@@ -11,7 +11,7 @@ TITLES = ["", "torch", "export"]
 def rows_of(facts: ExportFile, comparison: Comparison) -> list[list[str]]:
     """The rows of the table: what was measured, of the model, of the export."""
     count = comparison.sequences
-    what = "state" if facts.family == "encoder" else "log-probability"
+    what = facts.compared if facts.family == "encoder" else "log-probability"
     rows = [
         [f"largest difference of a {what}", "", f"{comparison.difference:.1e}"],
         ["root mean square of the differences", "", f"{comparison.root_mean_square:.1e}"],

@@ -9,10 +9,10 @@ from transformers import PreTrainedModel
 from ..training.data.batches.token_budget import pad
 from ..training.evaluation.decoding import generate
 from .export_file import ExportFile
-from .format import Ids
+from .format import Engine, Ids
 
 
-class TorchEngine:
+class TorchEngine(Engine):
     """A model of any family; see `format.Engine`.
 
     Args:
@@ -30,7 +30,8 @@ class TorchEngine:
             model: Any = self.model
             source = torch.tensor([list(given)])
             if self.facts.family == "encoder":
-                found.append(model.model(input_ids=source).last_hidden_state[0].numpy())
+                owner = model if self.facts.compared == "logits" else model.model
+                found.append(owner(input_ids=source)[self.facts.compared][0].numpy())
                 continue
             if self.facts.family == "seq2seq":
                 wanted = [*following, self.facts.end_ids[0]]

@@ -21,6 +21,11 @@ DEPTH = {
 }
 
 
+def is_about_caches(name: str) -> bool:
+    """Whether an option is worth decoding with, and trying in each family: it acts on positions, keys or values."""
+    return any(word in name for word in ("position", "rope", "attention", "key_value", "qk_norm", "linear"))
+
+
 class Names:
     """As much of a tokenizer as a vocabulary file asks for."""
 
@@ -50,7 +55,13 @@ def random_ids(*lengths: int) -> list[list[int]]:
 
 def both(export_format: Format, model: PreTrainedModel, folder: Path) -> tuple[TorchEngine, Engine]:
     """A model, and its export to a new folder."""
-    facts = ExportFile.of(model.config, format=export_format.name, quantization="float32", model="a model")
+    facts = ExportFile.of(
+        model.config,
+        format=export_format.name,
+        quantization="float32",
+        model="a model",
+        compared=export_format.of_encoder,
+    )
     names: Any = Names()
     folder.mkdir(parents=True)
     export_format.write(Exportable(model, names, None), folder, "float32")
@@ -66,4 +77,4 @@ def largest_difference(ours: Engine, theirs: Engine) -> float:
 
 
 def decoded(engine: Engine, num_beams: int) -> list[list[int]]:
-    return engine.decode(random_ids(7, 12, 3), num_beams=num_beams, length_penalty=1.0, max_new_tokens=15)
+    return engine.decode(random_ids(7, 12, 3), num_beams=num_beams, length_penalty=1.0, max_new_tokens=9)

@@ -13,7 +13,7 @@ from paperformer.export.coverage import OPTIONS, config_of, says
 from paperformer.export.ctranslate2_format import CTRANSLATE2, tokens_of
 from paperformer.training.console.input_error import InputError
 
-from .conftest import Names, both, decoded, largest_difference, random_model
+from .conftest import Names, both, decoded, is_about_caches, largest_difference, random_model
 
 EVERY = [(family, name) for family in CTRANSLATE2.families for name in OPTIONS]
 SAID = [(family, name) for family, name in EVERY if says(CTRANSLATE2, family, OPTIONS[name])]
@@ -29,11 +29,13 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("family", "name"), SAID)
+@pytest.mark.parametrize(
+    ("family", "name"), [pair for pair in SAID if pair[0] == "seq2seq" or is_about_caches(pair[1])]
+)
 def test_an_option_computes_the_same(family: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = both(CTRANSLATE2, random_model(family, **OPTIONS[name]), tmp_path / "export")
     assert largest_difference(ours, theirs) < 1e-5
-    if family != "encoder":
+    if family != "encoder" and is_about_caches(name):
         assert decoded(theirs, 1) == decoded(ours, 1)
         # Random models are never sure, and find their best translations late.
         monkeypatch.setattr(ctranslate2_engine, "PATIENCE", 12.0)

@@ -48,8 +48,7 @@ def translate(
         fuzzy_below: A catalogue's message is marked as fuzzy where the mean probability of its tokens is less than
             that, from 0 to 1; and in any case where placeholders, tags or numbers are others.
         overwrite: Replace OUTPUT, and what an interrupted command has left of it.
-        engine: What computes. MODEL is then what paperformer export has written for it, or a model's folder, of which
-            an export is made once and kept in a cache.
+        engine: What computes; MODEL is an export for it, or a model's folder, of which a cache then has an export.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     from ..training.console.progress import ProgressBar, is_first_process, say
@@ -60,16 +59,15 @@ def translate(
     from .loading import load_target_tokenizer
 
     texts.check_beams(num_beams)
+    decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
     if without_compression(Path(input)).suffix in (".po", ".pot"):
-        options = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
         if engine != "torch":
             raise InputError(f"--engine {engine} is for lines; a catalogue needs torch, which says how sure it is")
-        _translate_catalogue(model, Path(input), output, fuzzy_below, overwrite, trust_remote_code, options)
+        _translate_catalogue(model, Path(input), output, fuzzy_below, overwrite, trust_remote_code, decoding)
         return
     total = None if input == "-" else count_lines(Path(input))
     loaded, tokenizer = texts.load_given(model, "translation", None, trust_remote_code, engine)
     target_tokenizer = load_target_tokenizer(loaded)
-    decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
     translate_window = partial(
         translate_texts, loaded, tokenizer, target_tokenizer=target_tokenizer, show_progress=False, **decoding
     )
@@ -81,9 +79,7 @@ def translate(
         if noted <= NOTES_SHOWN:
             say(f"line {number:,}: {what}")
 
-    request = {"model": texts.place_of(model), "input": input, **decoding}
-    if engine != "torch":
-        request["engine"] = engine
+    request = {"model": texts.place_of(model), "input": input, "engine": engine, **decoding}
     with _write_to(output, request, overwrite) as written:
         lines = ReadAhead(lines_of_standard_input() if input == "-" else lines_of_file(Path(input)))
         _skip(lines, written.done, output)

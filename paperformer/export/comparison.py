@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from ..training.console.input_error import InputError
 from .export_file import ExportFile
-from .format import TOLERANCE, Engine, Exportable, Ids
+from .formats.format import TOLERANCE, Engine, Exportable, Ids
 from .sample_text import Sample
 from .torch_engine import TorchEngine
 

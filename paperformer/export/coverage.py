@@ -4,8 +4,8 @@ from typing import Any
 
 from ..modeling.families import FAMILIES
 from ..training.reporting.markdown import markdown_table
-from .format import Format
-from .formats import FORMATS
+from .formats.format import Format
+from .formats.registry import FORMATS
 
 SIZE: dict[str, Any] = {
     "vocab_size": 41,

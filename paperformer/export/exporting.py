@@ -15,8 +15,8 @@ from ..training.console.input_error import InputError
 from ..training.console.progress import say
 from .comparison import Comparison, check_function, check_rounding, compare, round_weights
 from .export_file import ExportFile
-from .format import Exportable, Format
-from .formats import FORMATS
+from .formats.format import Exportable, Format
+from .formats.registry import FORMATS
 from .sample_text import Sample, sample_of
 from .table import markdown_of
 from .torch_engine import TorchEngine

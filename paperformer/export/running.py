@@ -12,8 +12,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from ..training.console.input_error import InputError
 from .export_file import EXPORT_FILE, ExportFile
 from .exporting import export_folder
-from .format import Engine
-from .formats import FORMATS
+from .formats.format import Engine
+from .formats.registry import FORMATS
 
 CACHED_SEQUENCES = 10
 """How many sequences an export is compared by that is made on the fly."""

@@ -10,7 +10,7 @@ import numpy as np
 from ..training.console.input_error import InputError
 from ..training.data.text.lines import read_lines
 from .export_file import ExportFile
-from .format import Exportable
+from .formats.format import Exportable
 
 LONGEST_WINDOW = 128
 """Tokens of running text that are compared at once."""

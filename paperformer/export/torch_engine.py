@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from ..training.data.batches.token_budget import pad
 from ..training.evaluation.decoding import generate
 from .export_file import ExportFile
-from .format import Engine, Ids
+from .formats.format import Engine, Ids
 
 
 class TorchEngine(Engine):

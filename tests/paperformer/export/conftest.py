@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from paperformer.export.coverage import SIZE
 from paperformer.export.export_file import ExportFile
-from paperformer.export.format import Engine, Exportable, Format
+from paperformer.export.formats.format import Engine, Exportable, Format
 from paperformer.export.torch_engine import TorchEngine
 from paperformer.modeling.families import FAMILIES
 

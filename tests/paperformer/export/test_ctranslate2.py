@@ -8,9 +8,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paperformer.export import ctranslate2_engine
 from paperformer.export.coverage import OPTIONS, config_of, says
-from paperformer.export.ctranslate2_format import CTRANSLATE2, tokens_of
+from paperformer.export.formats import ctranslate2_engine
+from paperformer.export.formats.ctranslate2_format import CTRANSLATE2, tokens_of
 from paperformer.training.console.input_error import InputError
 
 from .conftest import Names, both, decoded, is_about_caches, largest_difference, random_model

@@ -14,7 +14,7 @@ import paperformer
 from paperformer.cli import main
 from paperformer.export import comparison, exporting
 from paperformer.export.export_file import ExportFile
-from paperformer.export.formats import FORMATS
+from paperformer.export.formats.registry import FORMATS
 from paperformer.training.console.input_error import InputError
 
 from ..conftest import TEXTS, Saved

@@ -13,9 +13,9 @@ import paperformer
 from paperformer import train_tokenizer
 from paperformer.export.coverage import OPTIONS, config_of, says
 from paperformer.export.export_file import ExportFile
-from paperformer.export.format import Engine, Exportable
-from paperformer.export.formats import FORMATS
-from paperformer.export.gguf_format import GGUF, GPT2, describe_tokenizer, interleaved
+from paperformer.export.formats.format import Engine, Exportable
+from paperformer.export.formats.gguf_format import GGUF, GPT2, describe_tokenizer, interleaved
+from paperformer.export.formats.registry import FORMATS
 from paperformer.export.torch_engine import TorchEngine
 from paperformer.training.console.input_error import InputError
 

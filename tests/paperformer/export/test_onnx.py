@@ -8,9 +8,9 @@ import onnx
 import pytest
 
 import paperformer
-from paperformer.export import onnx_format
 from paperformer.export.coverage import OPTIONS, says
-from paperformer.export.onnx_format import ONNX
+from paperformer.export.formats import onnx_format
+from paperformer.export.formats.onnx_format import ONNX
 
 from ..conftest import TEXTS, Saved
 from .conftest import VOCABULARY, both, decoded, is_about_caches, largest_difference, random_model

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .export_file import ExportFile
+from ..export_file import ExportFile
 from .format import Engine, Exportable, Format, Ids, Refusal, require
 
 DECODING = Path(__file__).with_name("onnx_decoding.py")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .export_file import ExportFile
+from ..export_file import ExportFile
 from .format import Engine, Ids, require
 
 LONGEST_BATCH = 4096

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from ..training.console.input_error import InputError
+from ...training.console.input_error import InputError
 from .ctranslate2_format import tokens_of
 from .format import Engine, Exportable, Format, Refusal
 from .gguf_engine import MODEL_FILE, LlamaCppEngine

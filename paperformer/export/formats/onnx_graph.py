@@ -17,9 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 from transformers import PreTrainedModel
 
-from ..modeling.attention import MultiHeadAttention
-from ..modeling.positions import alibi_slopes
-from ..modeling.stack import TransformerStack
+from ...modeling.attention import MultiHeadAttention
+from ...modeling.positions import alibi_slopes
+from ...modeling.stack import TransformerStack
 
 OPSET = 20
 """The first with GELU; runtimes of 2024 have it."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..training.console.input_error import InputError
+from ...training.console.input_error import InputError
 
 TOLERANCE = 1e-4
 """Largest difference of two values that rounding in float32 explains, as a part of the largest one, at least of 1."""

@@ -11,10 +11,10 @@ from ctranslate2.specs import attention_spec, common_spec, transformer_spec
 from torch import nn
 from transformers import PreTrainedModel
 
-from ..modeling.attention import MultiHeadAttention
-from ..modeling.blocks import TransformerBlock
-from ..modeling.positions import RotaryEmbedding, SinusoidalPositions
-from ..modeling.stack import TransformerStack
+from ...modeling.attention import MultiHeadAttention
+from ...modeling.blocks import TransformerBlock
+from ...modeling.positions import RotaryEmbedding, SinusoidalPositions
+from ...modeling.stack import TransformerStack
 
 Spec = Any
 """A part of a specification; its classes have no types."""

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..training.console.input_error import InputError
-from .export_file import ExportFile
+from ...training.console.input_error import InputError
+from ..export_file import ExportFile
 from .format import Engine, Exportable, Ids, require
 
 MODEL_FILE = "model.gguf"

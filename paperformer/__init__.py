@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .hub.registration import register_with_transformers
 
 if TYPE_CHECKING:
+    from .api.exports import export_model
     from .api.publishing import push_to_hub
     from .api.recipes import read_recipe
     from .api.runs import Run, prepare, train
@@ -49,6 +50,7 @@ __all__ = [
     "align",
     "evaluate",
     "evaluate_text",
+    "export_model",
     "generate",
     "log_probabilities",
     "metric_path",
@@ -79,6 +81,7 @@ _MODULES = {
     "align": ".api.texts",
     "evaluate": ".api.texts",
     "evaluate_text": ".api.text_scores",
+    "export_model": ".api.exports",
     "generate": ".api.texts",
     "log_probabilities": ".api.text_likelihoods",
     "metric_path": ".metrics",

@@ -15,7 +15,7 @@ from .commands.averaging import average
 from .commands.environment import doctor
 from .commands.evaluation import evaluate, likelihood, score
 from .commands.exercises import EXERCISES
-from .commands.model_folders import convert, push
+from .commands.model_folders import convert, export, push
 from .commands.plots import PLOTS
 from .commands.runs import runs
 from .commands.serving import check, serve
@@ -57,6 +57,7 @@ COMMANDS: dict[str, Command | Group] = {
     "serve": serve,
     "check": check,
     "convert": convert,
+    "export": export,
     "push": push,
     "prepare": Group(
         summary="Read, clean and tokenise a recipe's data before training, and report: "

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from ..commands.loading import check_task, load
 from ..training.console.input_error import InputError
@@ -17,11 +17,22 @@ Model = Union[str, os.PathLike[str], "Run", "PreTrainedModel"]
 
 
 def load_given(
-    model: Model, task: str | None, tokenizer: "PreTrainedTokenizerBase | None", trust_remote_code: bool
+    model: Model,
+    task: str | None,
+    tokenizer: "PreTrainedTokenizerBase | None",
+    trust_remote_code: bool,
+    engine: str = "torch",
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    """The model in evaluation mode, and its tokenizer."""
+    """The model in evaluation mode, or an export that stands in for it, and its tokenizer."""
     from .runs import Run
 
+    if engine != "torch":
+        from ..export.running import load_engine
+
+        if not isinstance(model, str | os.PathLike):
+            raise InputError(f"engine is {engine!r}; the model must then be a folder")
+        stand_in: Any = load_engine(place_of(model), engine)
+        return stand_in, tokenizer or stand_in.tokenizer
     if isinstance(model, str | os.PathLike):
         loaded, own_tokenizer = load(place_of(model), task, trust_remote_code=trust_remote_code)
         return loaded, tokenizer or own_tokenizer

@@ -55,6 +55,7 @@ def translate(
     prefix: str = ...,
     n_best: None = None,
     processes: int = ...,
+    engine: str = ...,
     tokenizer: "PreTrainedTokenizerBase | None" = ...,
     trust_remote_code: bool = ...,
     **searching: Unpack[Searching],
@@ -71,6 +72,7 @@ def translate(
     prefix: str = ...,
     n_best: int,
     processes: int = ...,
+    engine: str = ...,
     tokenizer: "PreTrainedTokenizerBase | None" = ...,
     trust_remote_code: bool = ...,
     **searching: Unpack[Searching],
@@ -86,6 +88,7 @@ def translate(
     prefix: str = "",
     n_best: int | None = None,
     processes: int = 1,
+    engine: str = "torch",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     trust_remote_code: bool = False,
     **searching: Unpack[Searching],
@@ -101,6 +104,8 @@ def translate(
         n_best: how many translations of each text, as hypotheses with their scores, best first.
         processes: how many translate, each a share of the texts; on several GPUs each on one of its own. The model is
             then a folder or a name, since each process loads it.
+        engine: what computes: torch, or a format of `export_model`; the model is then an export's folder, or a model's
+            folder, of which an export is made and kept in a cache.
         tokenizer: of a model that has been loaded.
         trust_remote_code: whether Python code that lies in the model's folder may run; our own models never need it.
         searching: see `Searching`, and docs/translation.md.
@@ -119,6 +124,8 @@ def translate(
     _check_list("texts", texts)
     if processes < 1:
         raise InputError(f"processes is {processes}; it must be at least 1")
+    if engine != "torch" and processes > 1:
+        raise InputError(f"processes is {processes} and engine is {engine!r}; engines but torch are for one process")
     if searching.get("alignment") and n_best is None:
         raise InputError("alignment is for hypotheses, which n_best gives: give that too, n_best=1 will do")
     search = read_search(num_beams, length_penalty, prefix, n_best, searching)
@@ -146,7 +153,9 @@ def translate(
         with TranslationProcesses(places[0], processes, places[1:], trust_remote_code=trust_remote_code) as pool:
             found = pool.do(work, texts, note)
     else:
-        options: dict[str, Any] = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code}
+        if engine != "torch" and (search is not None or ensemble):
+            raise InputError(f"engine is {engine!r}, which finds one best translation of each text; use torch for more")
+        options: dict[str, Any] = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "engine": engine}
         found = work(load_translator(model, ensemble, **options), texts, note)
     return found if search is None or n_best is not None else [hypotheses[0].text for hypotheses in found]
 
@@ -207,13 +216,15 @@ def evaluate(
     resamples: int = 1000,
     prefix: str = "",
     processes: int = 1,
+    engine: str = "torch",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     trust_remote_code: bool = False,
 ) -> "list[Score]":
     """Translates and compares with references: BLEU, chrF, chrF++ and TER of sacreBLEU, and exact match.
 
     Args:
-        model, num_beams, length_penalty, prefix, processes, tokenizer, trust_remote_code: as `translate` takes them.
+        model, num_beams, length_penalty, prefix, processes, engine, tokenizer, trust_remote_code: as `translate` takes
+            them.
         sources: raw texts.
         references: a raw translation of each; or several streams of them, one after another.
         options: how translations and references are compared.
@@ -234,6 +245,7 @@ def evaluate(
         length_penalty,
         prefix=prefix,
         processes=processes,
+        engine=engine,
         tokenizer=tokenizer,
         trust_remote_code=trust_remote_code,
     )

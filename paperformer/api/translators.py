@@ -32,11 +32,12 @@ def load_translator(
     *,
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     trust_remote_code: bool = False,
+    engine: str = "torch",
 ) -> Translator:
     """A translation model, or several that write together.
 
     Args:
-        model, tokenizer, trust_remote_code: as `texts.translate` takes them.
+        model, tokenizer, trust_remote_code, engine: as `texts.translate` takes them.
         ensemble: the others; one that has been loaded has the tokenizer that is given.
 
     Raises:
@@ -44,7 +45,7 @@ def load_translator(
     """
     loaded: list[Any] = []
     for one in (model, *ensemble):
-        own_model, own_tokenizer = load_given(one, "translation", tokenizer, trust_remote_code)
+        own_model, own_tokenizer = load_given(one, "translation", tokenizer, trust_remote_code, engine)
         named = os.fspath(one) if isinstance(one, str | os.PathLike) else f"model {len(loaded) + 1}"
         loaded.append((named, own_model, (own_tokenizer, load_target_tokenizer(own_model))))
     _, first, (own_tokenizer, target_tokenizer) = loaded[0]

@@ -85,6 +85,7 @@ def evaluate(
     length_penalty: float = 1.0,
     prefix: str = "",
     processes: int = 1,
+    engine: Literal["torch", "ctranslate2", "onnx"] = "torch",
     context_length: int | None = None,
     stride: int | None = None,
     documents: Literal["joined", "each", "blank_line"] | None = None,
@@ -104,6 +105,7 @@ def evaluate(
         length_penalty: Exponent of the length by which a beam's score is divided.
         prefix: Text to put before every sentence: a language tag, or what T5 is told to do.
         processes: How many processes translate, each a part of the text; on several GPUs each on one of its own.
+        engine: What translates, as for paperformer translate: MODEL may be what paperformer export has written for it.
         context_length: Of a language model or masked model: tokens a window, by default as in its run's test, or the
             longest that it takes, at most 1,024.
         stride: Of a language model: tokens that a window goes on from the last, by default half a context.
@@ -116,7 +118,9 @@ def evaluate(
 
     texts.check_beams(num_beams)
     model = texts.place_of(model)
-    task = check_task(load_config(model, trust_remote_code=trust_remote_code), None, model)
+    task = "translation"
+    if engine == "torch":
+        task = check_task(load_config(model, trust_remote_code=trust_remote_code), None, model)
     windows = {"context_length": context_length, "stride": stride, "documents": documents, "end_marks": end_marks}
     of_translation = {"reference": reference, "against": against, "prefix": prefix or None, **scoring}
     if task != "translation":
@@ -126,7 +130,7 @@ def evaluate(
     _refuse(windows | {"end_marks": None if end_marks else False}, set(), f"{model} holds a translation model")
     sources, references = read_pairs(text, reference, _languages_of(model))
 
-    def translate(model: str) -> list[str]:
+    def translate(model: str, engine: str = "torch") -> list[str]:
         return texts.translate(
             model,
             sources,
@@ -134,6 +138,7 @@ def evaluate(
             length_penalty,
             prefix=prefix,
             processes=processes,
+            engine=engine,
             trust_remote_code=trust_remote_code,
         )
 
@@ -143,7 +148,7 @@ def evaluate(
         check_same_count((Path(against), baseline[1]), (Path(text), sources))
     elif against is not None:  # before the first model has translated for minutes
         check_task(load_config(texts.place_of(against), trust_remote_code=trust_remote_code), "translation", against)
-    outputs = translate(model)
+    outputs = translate(model, engine)
     if against is not None and baseline is None:
         baseline = model_name(against), translate(against)
     _warn_of_seen(model, sources, references[0])

@@ -131,6 +131,9 @@ def load_target_tokenizer(model: "PreTrainedModel") -> "PreTrainedTokenizerBase 
     """
     from .. import pipeline_translation
 
+    own: PreTrainedTokenizerBase | None = getattr(model, "target_tokenizer", None)  # an export has it
+    if own is not None:
+        return own
     try:
         return pipeline_translation.load_target_tokenizer(model)
     except ValueError as error:

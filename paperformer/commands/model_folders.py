@@ -44,6 +44,55 @@ def convert(model: str, output: str, allow_pickle: bool = False, **direction: Un
     print(output)
 
 
+def export(
+    model: str,
+    output: str,
+    to: Literal["ctranslate2", "onnx", "gguf"] | None = None,
+    quantization: str = "float32",
+    text: str | None = None,
+    reference: str | None = None,
+    sequences: int = 100,
+    num_beams: int = 5,
+) -> None:
+    """Export a model to an engine that needs neither torch nor transformers; written only if it agrees with the model.
+
+    Args:
+        model: A model of paperformer: its folder, a run's folder, or its name on the Hub.
+        output: Folder to write: the model in the engine's format, its tokenizer, export.md and export.json.
+        to: The engine: ctranslate2 (translation, language models, encoders), onnx (all), gguf (language models, for
+            llama.cpp).
+        quantization: How weights are stored: float32 (the same results), or what the engine has: int8, int16, float16
+            and others; a wrong one gets the list.
+        text: File to compare on: sentences to translate, one a line, or running text. By default what the model's run
+            has left of its test set, or else random tokens.
+        reference: File of raw reference translations, line by line those of the text, for BLEU before and after.
+        sequences: How many sentences, or windows of running text, are compared at the most.
+        num_beams: Beam size of translations.
+    """
+    from ..api.exports import export_model
+    from ..export.export_file import ExportFile
+    from ..export.table import text_of
+    from ..training.data.text.lines import read_lines
+
+    if to is None:
+        raise InputError("give --to ctranslate2, --to onnx or --to gguf")
+    if reference is not None and text is None:
+        raise InputError("--reference is given without --text; give the file of its sources as --text")
+    references = None if reference is None else [line or "" for line in read_lines(Path(reference))]
+    comparison = export_model(
+        model,
+        output,
+        to,
+        quantization=quantization,
+        text=text,
+        references=references,
+        sequences=sequences,
+        num_beams=num_beams,
+    )
+    print(text_of(ExportFile.read(Path(output)), comparison))
+    print(output)
+
+
 def push(
     run: str,
     repo_id: str,

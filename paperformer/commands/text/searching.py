@@ -32,6 +32,8 @@ class Searching(TypedDict, total=False):
         alignment: Write behind ||| which words belong together, as 0-0 1-2 (source-translation, from 0).
         alignment_layer: The layer of the decoder whose attention decides that, from 0, by default the last but one.
         processes: How many processes translate, each a part of the text; on several GPUs each on one of its own.
+        engine: What computes, torch if not given; MODEL is an export for another, or a model's folder, of which a cache
+            then has an export.
     """
 
     n_best: int
@@ -46,6 +48,7 @@ class Searching(TypedDict, total=False):
     alignment: bool
     alignment_layer: int
     processes: int
+    engine: Literal["torch", "ctranslate2", "onnx"]
 
 
 FOR_LINES = ("n_best", "n_best_format", "alignment", "alignment_layer", "target_prefix", "target_prefixes")
@@ -105,7 +108,12 @@ def work_of(
     if "target_prefix" in searching and "target_prefixes" in searching:
         raise InputError("target_prefix and target_prefixes are both given; leave one of them out")
     is_prefixed = "target_prefix" in searching or "target_prefixes" in searching
+    engine = searching.get("engine", "torch")
     search = read_search(num_beams, length_penalty, prefix, n_best, {**searching, "target_prefix": is_prefixed})
+    if engine != "torch" and (search is not None or searching.get("processes", 1) > 1 or models_of(searching)):
+        raise InputError(
+            f"--engine {engine} finds one best translation of each line, in one process; use torch for more"
+        )
     if search is None:
         plain = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
         return plain_work(show_progress=False, **plain), as_text

@@ -112,7 +112,6 @@ def translate(
 
 
 def _translate_lines(asked: Asked, check: bool) -> None:
-    from ...api.translators import load_translator
     from ...training.data.text.lines import count_lines
     from ...translation.checking import checked
     from ...translation.interactive import converse
@@ -123,19 +122,20 @@ def _translate_lines(asked: Asked, check: bool) -> None:
     if asked.input == asked.output == "-" and sys.stdin.isatty() and sys.stdout.isatty():
         if searching.get("target_prefixes", "-") != "-":
             raise InputError("target_prefixes is a file, and the lines come from the terminal; give --input")
-        others, trust = models_of(searching), asked.trust_remote_code
-        window = partial(work, load_translator(asked.model, others, trust_remote_code=trust))
-        converse(lambda lines: with_target_prefixes(lines, searching), checked(window) if check else window, written)
+        with _open_window(asked, work) as window:
+            window = checked(window) if check else window
+            converse(lambda lines: with_target_prefixes(lines, searching), window, written)
         return
     total = None if asked.input == "-" else count_lines(Path(asked.input))
     with ExitStack() as stack:
         window = stack.enter_context(_open_window(asked, work))
+        window = checked(window) if check else window
         file = write_to(asked.output, asked.request, asked.overwrite, files_of(searching), record_of(searching))
         stack.enter_context(file)
         source = lines_of_standard_input() if asked.input == "-" else lines_of_file(Path(asked.input))
         lines = stack.enter_context(closing(ReadAhead(with_target_prefixes(source, searching))))
         skip(lines, file.done, asked.output)
-        is_shown, window = asked.output != "-", checked(window) if check else window
+        is_shown = asked.output != "-"
         work_on_lines(window, lines, written, file, total, is_shown=is_shown, described="translate")
 
 
@@ -146,11 +146,12 @@ def _open_window(asked: Asked, work: "Work") -> "Iterator[Window]":
     from ...api.translators import load_translator
     from ..loading import check_task, load_config
 
-    others, processes, trust = models_of(asked.searching), asked.searching.get("processes", 1), asked.trust_remote_code
+    others, trust = models_of(asked.searching), asked.trust_remote_code
+    processes, engine = asked.searching.get("processes", 1), asked.searching.get("engine", "torch")
     if processes < 1:
         raise InputError(f"processes is {processes}; it must be at least 1")
     if processes == 1:
-        yield partial(work, load_translator(asked.model, others, trust_remote_code=trust))
+        yield partial(work, load_translator(asked.model, others, trust_remote_code=trust, engine=engine))
         return
     places = [texts.place_of(name) for name in (asked.model, *others)]
     for place in places:  # before there is anything

@@ -1,0 +1,1 @@
+"""The formats, each with what writes it and what runs it again."""

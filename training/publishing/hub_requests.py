@@ -80,7 +80,8 @@ def hub_errors(repo_id: str, token: str | None = None, *, done: str = "nothing w
         done: what has become of the repository.
     """
     logger = logging.getLogger("huggingface_hub.utils._http")
-    logger.addFilter(_say_what_is_repeated)
+    is_outermost = _say_what_is_repeated not in logger.filters
+    logger.addFilter(_say_what_is_repeated)  # once, however often it is called
     try:
         yield
     except InputError:
@@ -91,7 +92,8 @@ def hub_errors(repo_id: str, token: str | None = None, *, done: str = "nothing w
             raise
         raise InputError(f"{hide_token(_explain(root, repo_id), token)}; {done}") from error
     finally:
-        logger.removeFilter(_say_what_is_repeated)
+        if is_outermost:
+            logger.removeFilter(_say_what_is_repeated)
 
 
 def hide_token(text: str, token: str | None = None) -> str:

@@ -77,7 +77,7 @@ def read_published(api: HfApi, repo_id: str, revision: str | None) -> Published 
         files=files,
         config=_parse(content("config.json")),
         evaluation=_parse(content(EVALUATION_FILE)),
-        outputs=[json.loads(line) for line in content(OUTPUTS).splitlines()],
+        outputs=_parse_lines(content(OUTPUTS)),
     )
 
 
@@ -88,6 +88,15 @@ def _parse(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _parse_lines(text: str) -> list[str]:
+    """The strings of a file of JSON lines; none if it is something else."""
+    try:
+        values = [json.loads(line) for line in text.splitlines()]
+    except ValueError:
+        return []
+    return values if all(isinstance(value, str) for value in values) else []
 
 
 def check_not_worse(folder: Path, published: Published, repo_id: str) -> list[str]:
@@ -143,9 +152,10 @@ def _test(folder: Path, new: Mapping[str, Any], published: Published) -> tuple[l
     pairs = read_pairs(folder)
     if not pairs or hash_pairs(pairs) != entries[0]["pairs_sha256"]:
         return [], f"the reference translations are not here; they are in the run's folder, evaluation/{PAIRS_FILE}"
-    outputs = [json.loads(line) for line in (folder / OUTPUTS).read_text("utf-8").splitlines()]
+    file = folder / OUTPUTS
+    outputs = _parse_lines(file.read_text("utf-8")) if file.is_file() else []
     if not len(outputs) == len(published.outputs) == len(pairs):
-        return [], f"{OUTPUTS} has not as many lines as the test split"
+        return [], f"{OUTPUTS} has not a translation of each sentence, here or there"
     references = [reference for _, reference in pairs]
     metrics = [METRICS[name] for name in COMPARED if name in entries[0]]
     options = _options_of(entries[0], metrics)

@@ -164,6 +164,8 @@ def _commit(
     paths = dict(_published_files(folder))
     revision = options["revision"] or "main"
     attempts = count()
+    megabytes = sum(path.stat().st_size for path in paths.values()) / 1e6
+    say(f"sending {len(paths)} files of {megabytes:,.1f} MB to {repo_id}, as far as they are not there yet")
 
     def attempt() -> CommitInfo:
         additions = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=path) for name, path in paths.items()]

@@ -14,7 +14,7 @@ from ...configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
 from ...modeling.families import FAMILIES, Family, family_of
 from ..console.input_error import InputError
 from ..evaluation.evaluation_file import EVALUATION_FILE, read_scores
-from ..exact_weights import load_exactly
+from ..exact_weights import check_shards, load_exactly
 
 
 def check_ready_to_push(folder: Path) -> None:
@@ -54,6 +54,7 @@ def check_ready_to_push(folder: Path) -> None:
 
 def _check_files_of_weights(folder: Path) -> None:
     """Checks that all are there, and none is cut short."""
+    check_shards(folder)
     index = folder / "model.safetensors.index.json"
     shards = _read_json(index).get("weight_map", {}).values() if index.is_file() else []
     for shard in sorted(set(shards) or {"model.safetensors"}):

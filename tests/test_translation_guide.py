@@ -1,6 +1,7 @@
 """The commands and the Python of the guide to translating run as they are written."""
 
 import re
+from ast import literal_eval
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,13 @@ def test_the_commands_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_python_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
-    exec(block, {})
+    ours, of_transformers = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    exec(ours, {})
     printed = capsys.readouterr().out
     assert printed.startswith("['")
     assert ", '', '" in printed
+    exec(of_transformers, {})
+    text, texts, several = (literal_eval(line) for line in capsys.readouterr().out.splitlines())
+    assert text[0]["translation_text"].count("\n") >= 3
+    assert [list(found) for found in texts] == [["translation_text"]] * 2
+    assert [list(found) for found in several] == [["translation_text", "score"]] * 3

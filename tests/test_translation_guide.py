@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shlex
+from ast import literal_eval
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import redirect_stdout
@@ -170,7 +171,7 @@ def test_other_formats(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_the_python_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
-    plain, others = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    plain, others, of_transformers = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
     exec(plain, names)
     printed = capsys.readouterr().out
     assert printed.startswith("['")
@@ -179,3 +180,8 @@ def test_the_python_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     lines = capsys.readouterr().out.splitlines()
     assert len(names["others"]) == 2
     assert any(line.startswith("['Nei,") and "rakki" in line for line in lines)
+    exec(of_transformers, names)
+    text, texts, several = (literal_eval(line) for line in capsys.readouterr().out.splitlines())
+    assert text[0]["translation_text"].count("\n") >= 3
+    assert [list(found) for found in texts] == [["translation_text"]] * 2
+    assert [list(found) for found in several] == [["translation_text", "score"]] * 3

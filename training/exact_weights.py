@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, NamedTuple
 
 import torch
@@ -56,9 +57,13 @@ def load_exactly(
     """
     options |= {"use_safetensors": None if allow_pickle else True}
     if source is not None:
-        _check_shards(Path(source))
+        check_shards(Path(source))
     try:
         model, report = load(source, output_loading_info=True, ignore_mismatched_sizes=True, **options)
+    except UnpicklingError as error:  # which torch raises instead of running anything
+        raise InputError(
+            f"{called or source}: its pickled weights hold other things than tensors, and are not loaded"
+        ) from error
     except OSError as error:
         # What transformers says of it is to do without `use_safetensors`, or nothing.
         has_pickle = "use_safetensors" in str(error) or (source is not None and any(Path(source).glob("*.bin")))
@@ -121,8 +126,8 @@ def _of_the_same_layers(names: Collection[str], model: PreTrainedModel) -> set[s
     return {name for name in names if re.sub(r"\d+", "N", name) in kinds}
 
 
-def _check_shards(folder: Path) -> None:
-    """Raises InputError if the index of a folder names files that lie elsewhere."""
+def check_shards(folder: Path) -> None:
+    """Raises InputError if the index of a folder's weights is damaged, or names files that lie elsewhere."""
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
         return

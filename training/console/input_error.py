@@ -1,5 +1,6 @@
 """How a program ends other than well: one line for what a user gave, one for Ctrl-C, none for a closed pipe."""
 
+import errno
 import os
 import select
 import sys
@@ -18,8 +19,9 @@ class InputError(ValueError):
 def one_line_errors() -> Iterator[None]:
     """Ends the program without a traceback when one of these reaches it.
 
-    An `InputError`: exit code 2 and one line on standard error. Ctrl-C: 130, as shells have it, and one line. A reader
-    of standard output that has had enough, such as `head`: 141, the same for SIGPIPE, in silence.
+    An `InputError`, or a full disk behind standard output: exit code 2 and one line on standard error. Ctrl-C: 130, as
+    shells have it, and one line. A reader of standard output that has had enough, such as `head`: 141, the same for
+    SIGPIPE, in silence.
     """
     try:
         try:
@@ -38,6 +40,13 @@ def one_line_errors() -> Iterator[None]:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still has to write
         sys.exit(141)
+    except OSError as error:
+        # Files say themselves where they cannot be written; what is left is standard output on a full disk.
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"error: standard output cannot be written: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(2)
 
 
 def _is_stdout_closed() -> bool:

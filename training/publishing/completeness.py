@@ -19,7 +19,7 @@ from ...modeling.families import FAMILIES, Family, family_of
 from ..console.input_error import InputError
 from ..evaluation.evaluation_file import EVALUATION_FILE, read_scores
 from ..evaluation.metrics import Score
-from ..exact_weights import hash_weights, load_exactly
+from ..exact_weights import check_shards, hash_weights, load_exactly
 
 MOST_PADDING = 256
 """Rows of an embedding beyond its vocabulary: sizes are rounded up to what computes fast (pad_vocab_to_multiple_of)."""
@@ -95,6 +95,7 @@ def _check_stamp(folder: Path) -> None:
 
 def _check_files_of_weights(folder: Path) -> None:
     """Checks that all are there, and none is cut short."""
+    check_shards(folder)
     index = folder / "model.safetensors.index.json"
     shards = _read_json(index).get("weight_map", {}).values() if index.is_file() else []
     for shard in sorted(set(shards) or {"model.safetensors"}):

@@ -17,6 +17,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -205,9 +206,13 @@ def read_newest_sound_checkpoint(folder: RunFolder, accelerator: Accelerator) ->
         checkpoints = folder.checkpoints()
         for _, path in reversed(checkpoints):
             if (fault := find_damage(path)) is None:
-                snapshot = read_snapshot(path)
-                say(f"going on from {path}")
-                break
+                try:
+                    snapshot = read_snapshot(path)
+                except UnpicklingError:  # which `weights_only` raises of all but tensors and plain values
+                    fault = f"{OPTIMIZER} or {RANDOM} holds other things than a checkpoint has"
+                else:
+                    say(f"going on from {path}")
+                    break
             say(f"{path} is damaged ({fault}); the checkpoint before it is used")
         else:
             if checkpoints:

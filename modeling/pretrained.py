@@ -77,12 +77,13 @@ class PaperformerPreTrainedModel(PreTrainedModel):
         if is_plain and config.has_position_bias:
             raise ValueError(
                 f"attn_implementation is {asked!r}, but position_embedding_type {config.position_embedding_type!r} "
-                "adds a bias to the scores, which it cannot do; use 'sdpa', 'flex_attention' or 'eager'"
+                "adds a bias to the scores, which flash attention and vLLM cannot do; use 'sdpa', "
+                "'flex_attention' or 'eager'"
             )
         if is_plain and config.attention_stride is not None:
             raise ValueError(
                 f"attn_implementation is {asked!r}, but attention_stride is {config.attention_stride}, a pattern that "
-                "it does not know; use 'sdpa', 'flex_attention' or 'eager'"
+                "flash attention and vLLM do not know; use 'sdpa', 'flex_attention' or 'eager'"
             )
         return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
 

@@ -69,23 +69,26 @@ class Exchange:
         try:
             while open_tasks:
                 source, what = await self._events.get()
-                if source is _GONE:
-                    self.measurements.gone.inc()
-                    raise ClientGoneError
-                if source is _LATE or isinstance(what, TimeoutError):
-                    raise RequestError(
-                        504,
-                        f"not finished after {self.timeout:g} s; ask for less at once, or later again",
-                    )
-                if isinstance(what, Exception):
-                    raise RequestError(500, "the model failed at this request; the server's log says how") from what
+                self._check(source, what)
                 number, is_finished = source
                 open_tasks -= is_finished
                 yield number, is_finished, what
+        except (ClientGoneError, asyncio.CancelledError, GeneratorExit):  # a stream is cancelled by its response
+            self.measurements.gone.inc()
+            raise
         finally:
             alarm.cancel()
             watch.cancel()
             self.cancel()
+
+    def _check(self, source: Any, what: Any) -> None:
+        """Raises what an event says that has gone wrong."""
+        if source is _GONE:
+            raise ClientGoneError
+        if source is _LATE or isinstance(what, TimeoutError):
+            raise RequestError(504, f"not finished after {self.timeout:g} s; ask for less at once, or later again")
+        if isinstance(what, Exception):
+            raise RequestError(500, "the model failed at this request; the server's log says how") from what
 
     async def results(self) -> list[Any]:
         """The results of all tasks, in their order. Raises what `events` raises."""

@@ -91,7 +91,7 @@ class TestLoadingWithThePackage:
 class TestRemoteCode:
     def test_the_files_are_the_model_and_what_it_needs(self, seq2seq: Saved, lm: Saved) -> None:
         code = {path.name for path in lm.folder.glob("*.py")}
-        assert code == COMMON_MODULES | {"configuration_lm.py", "modeling_lm.py"}
+        assert code == COMMON_MODULES | {"configuration_lm.py", "continuous_batching.py", "modeling_lm.py"}
         code = {path.name for path in seq2seq.folder.glob("*.py")}
         of_translation = {"configuration_seq2seq.py", "modeling_seq2seq.py", "pieces.py", "pipeline_translation.py"}
         assert code == COMMON_MODULES | of_translation
@@ -131,7 +131,11 @@ class TestRemoteCode:
             ),
             *(
                 (f"from .decoding.{module} import {name}", f"from .{module} import {name}")
-                for module, name in (("beam_search", "BeamSearchMixin"), ("callers_length", "CallersLengthMixin"))
+                for module, name in (
+                    ("beam_search", "BeamSearchMixin"),
+                    ("callers_length", "CallersLengthMixin"),
+                    ("continuous_batching", "ContinuousBatchingMixin"),
+                )
             ),
         ]
 

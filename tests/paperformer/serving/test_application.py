@@ -93,10 +93,10 @@ async def _together(application: Any, texts: list[str]) -> list[int]:
     return await asyncio.gather(*(_ask(application, text) for text in texts))
 
 
-async def _ask(application: Any, text: str, leave: asyncio.Event | None = None) -> int:
+async def _ask(application: Any, text: str, leave: asyncio.Event | None = None, **options: Any) -> int:
     """The status of an answer; the client leaves before it if it is told to."""
     status = 0
-    body = iter([{"type": "http.request", "body": json.dumps({"text": text}).encode(), "more_body": False}])
+    body = iter([{"type": "http.request", "body": json.dumps({"text": text, **options}).encode(), "more_body": False}])
 
     async def receive() -> Any:
         if (message := next(body, None)) is not None:
@@ -137,6 +137,25 @@ def test_a_client_that_leaves_frees_its_place(seq2seq: Any) -> None:
     assert engine.computed == 2
     assert b"paperformer_disconnected_total 1.0" in scheduler.measurements.text()
     scheduler.close(20)
+
+
+def test_a_stream_that_is_left_ends(seq2seq: Any) -> None:
+    engine = Slow(seq2seq.tokenizer)
+    engine.may_go_on.clear()
+    application = make_application(engine, "slow", Limits(tokens_per_batch=1))
+
+    async def scene() -> None:
+        leave = asyncio.Event()
+        leaving = asyncio.create_task(_ask(application, "A dog", leave, stream=True))
+        await _until(engine.begun.is_set)
+        leave.set()
+        await leaving
+
+    asyncio.run(scene())
+    engine.may_go_on.set()
+    application.state.scheduler.close(20)
+    assert engine.computed == 0
+    assert b"paperformer_disconnected_total 1.0" in application.state.scheduler.measurements.text()
 
 
 async def _until(is_so: Callable[[], bool]) -> None:

@@ -196,7 +196,7 @@ def likelihood(
     if translations is not None:
         source = beside(source, translations)
     elif is_of_pairs:
-        source = _pairs(source, input)
+        source = _pairs(source, "standard input" if input == "-" else input)
     request = {"model": place, "input": input, "prefix": prefix, "translations": translations}
     others = {"translations": [translations]} if translations else {}
     with (
@@ -212,12 +212,12 @@ def likelihood(
 
 
 def _pairs(lines: "Iterator[Line]", name: str) -> "Iterator[Line]":
-    """The same; raises an InputError at a line without a tab."""
+    """The same; raises an InputError at a line that has not one tab."""
     for line in lines:
-        if "\t" not in line.text:
+        if (tabs := line.text.count("\t")) != 1:
             raise InputError(
-                f"{name}, line {line.number:,} has no tab; it must be a source, a tab and its translation, or give "
-                "--translations FILE"
+                f"{name}, line {line.number:,} has {tabs or 'no'} tab{'s' * (tabs > 1)}; it must be a source, a tab "
+                "and its translation, or give --translations FILE"
             )
         yield line
 

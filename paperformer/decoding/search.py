@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import LogitsProcessorList, PreTrainedModel
@@ -12,7 +13,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ..training.console.input_error import InputError
 from ..training.console.progress import ProgressBar, is_first_process
-from ..training.evaluation.decoding import SourceBatch, generate, source_batches
+from ..training.evaluation.decoding import SourceBatch, generate, longest_sequence, source_batches
 from ..training.evaluation.perplexity import is_ours
 from ..translation.cutting import Notes, Piece, cut_texts
 from ..translation.likelihood import log_probabilities, until_end
@@ -169,7 +170,7 @@ def _search_pieces(
             bar.update(len(batch.rows))
         for places, num_beams in _without_terms(translator, tasks, found, search):
             again = [tasks[place] for place in places]
-            for batch in _batches(translator, again, search, num_beams):
+            for batch in _batches(translator, again, search, num_beams, with_terms=True):
                 constrained = _search_with_terms(translator, batch, again, replace(search, num_beams=num_beams))
                 for row, hypotheses in zip(batch.rows, constrained, strict=True):
                     found[places[row]] = _with_faults(hypotheses, again[row])
@@ -178,14 +179,29 @@ def _search_pieces(
     return found
 
 
-def _batches(translator: Translator, tasks: Sequence[Task], search: Search, hypotheses: int) -> Iterator[SourceBatch]:
-    return source_batches(
-        translator.model,
-        translator.tokenizer,
-        [search.prefix + task.piece.text for task in tasks],
-        max_length=translator.longest,
-        hypotheses=hypotheses,
-    )
+def _batches(
+    translator: Translator, tasks: Sequence[Task], search: Search, hypotheses: int, *, with_terms: bool = False
+) -> Iterator[SourceBatch]:
+    """The pieces in batches. A translation may be longer by what it has to begin with, and by its terms.
+
+    What is searched together may be longer by as much.
+    """
+    forced = [len(prefix_ids(task.target_prefix, translator.writer)) for task in tasks]
+    if with_terms:
+        of_terms = (sum(map(len, _ids_of_terms(translator, task))) for task in tasks)
+        forced = [one + other for one, other in zip(forced, of_terms, strict=True)]
+    longest = longest_sequence(translator.model) - 1
+    for more in sorted(set(forced)):
+        places = np.flatnonzero(np.array(forced) == more)
+        for batch in source_batches(
+            translator.model,
+            translator.tokenizer,
+            [search.prefix + tasks[place].piece.text for place in places.tolist()],
+            max_length=translator.longest,
+            hypotheses=hypotheses,
+        ):
+            limit = min(batch.max_new_tokens + more, longest)
+            yield replace(batch, rows=places[batch.rows], max_new_tokens=limit)
 
 
 def _with_faults(hypotheses: list[Hypothesis], task: Task) -> list[Hypothesis]:

@@ -96,6 +96,7 @@ def _continue_lines(
     from ...translation.line_source import ReadAhead, lines_of_file, lines_of_standard_input
 
     name, is_json = request["input"], request["format"]
+    called = "standard input" if name == "-" else name
     total = None if name == "-" else count_lines(Path(name))
     loaded, tokenizer = texts.load_given(model, "text-generation", None, trust_remote_code)
 
@@ -111,14 +112,14 @@ def _continue_lines(
     source = lines_of_standard_input() if name == "-" else lines_of_file(Path(name))
     with (
         write_to(output, request, overwrite) as file,
-        closing(ReadAhead(_as_records(line, name, is_json=is_json) for line in source)) as lines,
+        closing(ReadAhead(_as_record(line, called, is_json=is_json) for line in source)) as lines,
     ):
         skip(lines, file.done, output)
         is_shown = output != "-"
         work_on_lines(work, lines, written, file, total, is_shown=is_shown, described="continue", unit=" prompts")
 
 
-def _as_records(line: "Line", name: str, *, is_json: bool) -> "Line":
+def _as_record(line: "Line", name: str, *, is_json: bool) -> "Line":
     """A line whose text is JSON with a "prompt".
 
     Raises:

@@ -112,7 +112,7 @@ def test_a_term_that_does_not_fit_is_said(one: Translator) -> None:
 
 
 def test_a_line_with_terms_is_translated_as_if_it_were_alone(one: Translator) -> None:
-    search = Search(glossary=Glossary.of({"dog": "Strand", "runs": "Männer", "men": "Hund"}), n_best=2)
+    search = Search(glossary=Glossary.of({"dog": "Strand", "runs": "Männer", "men": "Hund"}), n_best=2, num_beams=2)
     together = search_texts(one, SOURCES, ignore, search)
     for source, hypotheses in zip(SOURCES, together, strict=True):
         (alone,) = search_texts(one, [source], ignore, search)
@@ -164,12 +164,16 @@ def test_translations_begin_as_they_are_told(one: Translator, search: Search) ->
     for prefix, hypotheses in zip(prefixes, found, strict=True):
         assert all(each.text.startswith(prefix) for each in hypotheses)
     assert [each.text for each in found[1]] == [each.text for each in free[1]]
-    both = Search(num_beams=2, glossary=Glossary.of({"dog": "Männer"}))
-    if search.mbr is None:
-        for prefix, (best,) in zip(
-            prefixes, search_texts(one, SOURCES, ignore, both, target_prefixes=prefixes), strict=True
-        ):
-            assert best.text.startswith(prefix)
+    if search.num_beams == 1:
+        long = " ".join(["Strand"] * 25)
+        (short,) = search_texts(one, ["A"], ignore, search, target_prefixes=[long])
+        assert short[0].text.startswith(long)  # which is longer than such a source's translation may be
+        both = Search(num_beams=2, glossary=Glossary.of({"dog": "Männer"}))
+        with_terms = search_texts(one, SOURCES, ignore, both, target_prefixes=prefixes)
+        assert [each.text.startswith(prefix) for prefix, (each,) in zip(prefixes, with_terms, strict=True)] == [
+            True
+        ] * 3
+        assert places_of("Männer", with_terms[0][0].text)
 
 
 def test_prefixes_of_lines_on_the_command_line(seq2seq: Any, tmp_path: Any, capsys: Any, refused: Any) -> None:

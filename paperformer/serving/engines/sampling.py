@@ -45,7 +45,6 @@ def nucleus(logits: Tensor, top_p: Tensor) -> Tensor:
     ordered, order = logits.sort(-1, descending=True)
     probabilities = ordered.softmax(-1)
     is_outside = probabilities.cumsum(-1) - probabilities >= top_p  # those before it suffice
-    is_outside[:, 0] = False
     is_outside &= top_p < 1  # where rounding must not lose the rarest
     return logits.masked_fill(is_outside.gather(-1, order.argsort(-1)), -torch.inf)
 

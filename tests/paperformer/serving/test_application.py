@@ -70,6 +70,16 @@ def test_what_is_too_large_is_refused(seq2seq: Any) -> None:
         assert in_parts.status_code == 413
 
 
+def test_no_more_is_read_than_a_request_may_have(seq2seq: Any) -> None:
+    application = make_application(Slow(seq2seq.tokenizer), "slow", Limits(max_body_bytes=1000))
+
+    async def endless() -> Any:
+        await asyncio.sleep(0)
+        return {"type": "http.request", "body": b" " * 600, "more_body": True}
+
+    assert asyncio.run(asyncio.wait_for(_ask(application, receive=endless), 20)) == 413
+
+
 def test_a_request_that_takes_too_long_is_given_up(seq2seq: Any) -> None:
     with TestClient(make_application(Slow(seq2seq.tokenizer), "slow", Limits(timeout=0.05))) as client:
         late = post(client)
@@ -93,12 +103,14 @@ async def _together(application: Any, texts: list[str]) -> list[int]:
     return await asyncio.gather(*(_ask(application, text) for text in texts))
 
 
-async def _ask(application: Any, text: str, leave: asyncio.Event | None = None, **options: Any) -> int:
+async def _ask(
+    application: Any, text: str = "", leave: asyncio.Event | None = None, *, receive: Any = None, **options: Any
+) -> int:
     """The status of an answer; the client leaves before it if it is told to."""
     status = 0
     body = iter([{"type": "http.request", "body": json.dumps({"text": text, **options}).encode(), "more_body": False}])
 
-    async def receive() -> Any:
+    async def send_body() -> Any:
         if (message := next(body, None)) is not None:
             return message
         await (leave or asyncio.Event()).wait()
@@ -110,7 +122,9 @@ async def _ask(application: Any, text: str, leave: asyncio.Event | None = None, 
 
     headers = [(b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "path": "/translate", "headers": headers, "query_string": b""}
-    await application({**scope, "http_version": "1.1", "scheme": "http", "asgi": {"version": "3.0"}}, receive, send)
+    await application(
+        {**scope, "http_version": "1.1", "scheme": "http", "asgi": {"version": "3.0"}}, receive or send_body, send
+    )
     return status
 
 

@@ -68,7 +68,7 @@ def test_a_seed_decides_whoever_shares_the_batch(writer: TestClient) -> None:
     )
 
 
-@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.5, 0.9), (2.0, 0.6)])
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.5, 0.9), (2.0, 0.6), (1.0, 0.05)])
 def test_samples_have_the_distribution_of_transformers_warpers(temperature: float, top_p: float) -> None:
     torch.manual_seed(1)
     logits = torch.randn(1, 6)
@@ -82,6 +82,15 @@ def test_samples_have_the_distribution_of_transformers_warpers(temperature: floa
     found = torch.bincount(chosen, minlength=6) / count
     assert (found[expected == 0] == 0).all()
     assert torch.allclose(found, expected, atol=4 * (0.25 / count) ** 0.5)
+
+
+def test_padding_is_not_seen(writer: TestClient) -> None:
+    options: dict[str, Any] = {"max_tokens": 3, "temperature": 0, "logprobs": 1}
+    (alone,) = ask(writer, prompt=PROMPTS[0], **options)["choices"]
+    padded = ask(writer, prompt=[PROMPTS[0], "Ein Hund läuft am Strand. " * 2], **options)["choices"][0]
+    assert padded["logprobs"]["tokens"] == alone["logprobs"]["tokens"]
+    expected = pytest.approx(alone["logprobs"]["token_logprobs"], abs=2e-6)
+    assert padded["logprobs"]["token_logprobs"] == expected
 
 
 def test_a_stream_is_the_same_text_in_parts(writer: TestClient) -> None:

@@ -77,9 +77,7 @@ class PaperformerLMModel(TransformerStack):
         )
 
 
-class PaperformerForCausalLM(  # type: ignore[misc]  # `generate` of any arguments
-    CallersLengthMixin, BeamSearchMixin, PaperformerPreTrainedModel, GenerationMixin
-):
+class PaperformerForCausalLM(CallersLengthMixin, BeamSearchMixin, PaperformerPreTrainedModel, GenerationMixin):
     """`PaperformerLMModel` with the projection onto the vocabulary, tied to the embedding by default."""
 
     config: PaperformerLMConfig

@@ -78,7 +78,7 @@ class PaperformerLMModel(TransformerStack):
         )
 
 
-class PaperformerForCausalLM(  # type: ignore[misc]  # `generate` of any arguments
+class PaperformerForCausalLM(
     CallersLengthMixin, BeamSearchMixin, ContinuousBatchingMixin, PaperformerPreTrainedModel, GenerationMixin
 ):
     """`PaperformerLMModel` with the projection onto the vocabulary, tied to the embedding by default."""

@@ -272,7 +272,7 @@ class PaperformerSeq2SeqModel(PaperformerSeq2SeqPreTrainedModel):
         )
 
 
-class PaperformerForConditionalGeneration(  # type: ignore[misc]  # `generate` of any arguments
+class PaperformerForConditionalGeneration(
     CallersLengthMixin, BeamSearchMixin, PaperformerSeq2SeqPreTrainedModel, GenerationMixin
 ):
     """`PaperformerSeq2SeqModel` with the projection onto the vocabulary: translation and other text-to-text tasks."""

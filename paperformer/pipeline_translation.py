@@ -333,7 +333,9 @@ class TranslationPipeline(Pipeline):
                 }
                 outputs = [tokenizer.decode(own, **options) for own in ids]
                 first, *gaps = text["gaps"] or [""]
-                record["translation_text"] = first + "".join(map("".join, zip(outputs, gaps, strict=True)))
+                record["translation_text"] = first + "".join(
+                    output + gap for output, gap in zip(outputs, gaps, strict=True)
+                )
             if (penalty := text["length_penalty"]) is not None:
                 count = sum(len(own) - 1 for own in ids)  # without the start token
                 record["score"] = sum(piece["log_probability"] for piece in pieces) / max(1, count) ** penalty
@@ -349,10 +351,11 @@ class TranslationPipeline(Pipeline):
 
 def _as_pipelines_take_it(inputs: Any) -> Any:
     """What `transformers.Pipeline` knows: one text, a list, a data set of torch's, or a generator."""
-    if isinstance(inputs, str | bytes | list | Dataset | Iterator) or not isinstance(inputs, Iterable):
-        is_iterator = isinstance(inputs, Iterator) and not isinstance(inputs, Dataset)
-        return (text for text in inputs) if is_iterator else inputs
-    return inputs if isinstance(inputs, dict) else list(inputs)  # tuples, columns of tables, arrays
+    if isinstance(inputs, str | bytes | list | dict | Dataset):
+        return inputs
+    if isinstance(inputs, Iterator):
+        return (text for text in inputs)
+    return list(inputs) if isinstance(inputs, Iterable) else inputs  # tuples, columns of tables, arrays
 
 
 def _without_padding(row: list[int], ends: list[int | None], pad: int | None) -> list[int]:

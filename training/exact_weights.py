@@ -132,7 +132,7 @@ def check_shards(folder: Path) -> None:
     if not index.is_file():
         return
     try:
-        shards = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+        shards = set(json.loads(index.read_text("utf-8")).get("weight_map", {}).values())
         outside = [shard for shard in shards if Path(shard).name != shard]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{index} is damaged: it must be JSON, with the file of each tensor as weight_map") from error

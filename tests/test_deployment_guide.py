@@ -1,5 +1,6 @@
 """The guide to deploying: its commands and its Python run as they are written, and its table is that of the formats."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             PaperformerForCausalLM(lm).save_pretrained(model)
         tokenizer.save_pretrained(model)
         (model.parent / "recipe.yaml").write_text("data: {}\n")
+        (model.parent / "evaluation").mkdir()
+        row = json.dumps([LINES[0]] * (3 if append_eos else 2))
+        (model.parent / "evaluation" / "samples.jsonl").write_text(f"{row}\n")
     for name in ("news.en", "test.en", "test.is"):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in LINES))
     (tmp_path / "test.tsv").write_text("".join(f"{line}\t{line}\n" for line in LINES))
     monkeypatch.setattr("paperformer.export.running.HF_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("paperformer.export.comparison.ROUNDS", 1)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

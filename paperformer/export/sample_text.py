@@ -14,6 +14,8 @@ from .formats.format import Exportable
 
 LONGEST_WINDOW = 128
 """Tokens of running text that are compared at once."""
+RANDOM = 8
+"""Sequences of random tokens."""
 PROMPT = 8
 """Tokens of each window that a language model goes on from."""
 
@@ -124,7 +126,7 @@ def _random_sample(exportable: Exportable, facts: ExportFile) -> Sample:
 
     def sequences(vocabulary: int, shortest: int) -> list[list[int]]:
         usable = np.array([index for index in range(vocabulary) if index not in specials])
-        lengths = generator.integers(shortest, max(shortest + 1, min(24, facts.longest // 2)), 12)
+        lengths = generator.integers(shortest, max(shortest + 1, min(24, facts.longest // 2)), RANDOM)
         return [generator.choice(usable, length).tolist() for length in lengths]
 
     inputs = sequences(getattr(config, "encoder_vocab_size", config.vocab_size), 3)

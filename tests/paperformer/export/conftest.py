@@ -1,17 +1,29 @@
 """Tiny models with random weights, exports of them, and how far both are apart."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from transformers import PreTrainedModel
 
+from paperformer.export import comparison
 from paperformer.export.coverage import SIZE
 from paperformer.export.export_file import ExportFile
 from paperformer.export.formats.format import Engine, Exportable, Format
 from paperformer.export.torch_engine import TorchEngine
 from paperformer.modeling.families import FAMILIES
+
+
+@pytest.fixture(autouse=True, scope="package")
+def one_round() -> Iterator[None]:
+    """Takes no time thrice, of which nothing is asserted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparison, "ROUNDS", 1)
+        yield
+
 
 VOCABULARY = SIZE["vocab_size"]
 DEPTH = {

@@ -63,6 +63,7 @@ def test_a_model_folder_is_exported_once_for_an_engine(
     two_vocabularies: Saved, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("paperformer.export.running.HF_HOME", str(tmp_path))
+    monkeypatch.setattr("paperformer.export.running.CACHED_SEQUENCES", 2)
     translate = paperformer.translate
     wanted = translate(two_vocabularies.folder, TEXTS)
     assert translate(two_vocabularies.folder, TEXTS, engine="ctranslate2") == wanted
@@ -80,7 +81,7 @@ def test_an_export_is_scored_like_a_model(exported: Path, capfd: pytest.CaptureF
 
 
 def test_a_language_model_with_rounded_weights(lm: Saved, tmp_path: Path) -> None:
-    found = paperformer.export_model(lm.folder, tmp_path / "out", "ctranslate2", quantization="int8")
+    found = paperformer.export_model(lm.folder, tmp_path / "out", "ctranslate2", quantization="int8", sequences=2)
     assert 0 < found.root_mean_square < comparison.ACTIVATIONS_TOO * found.explained
     assert found.megabytes[1] < 0.7 * found.megabytes[0]
     assert not (tmp_path / "out" / "float32").exists()
@@ -129,7 +130,7 @@ def test_rounding_that_explains_too_little_is_refused(
 ) -> None:
     monkeypatch.setattr(comparison, "ACTIVATIONS_TOO", 0.01)
     with pytest.raises(InputError, match=r"with int8 differs by .* where rounding its weights explains"):
-        paperformer.export_model(lm.folder, tmp_path / "out", "ctranslate2", quantization="int8")
+        paperformer.export_model(lm.folder, tmp_path / "out", "ctranslate2", quantization="int8", sequences=2)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -176,4 +177,5 @@ def test_an_interrupted_export_leaves_nothing(lm: Saved, monkeypatch: pytest.Mon
 def test_milliseconds_are_medians_of_rounds_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(np.cumsum([0, 1, 0, 4, 0, 9, 0, 2, 0, 2, 0, 3]).tolist())
     monkeypatch.setattr(comparison.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(comparison, "ROUNDS", 3)
     assert comparison._milliseconds([lambda: None, lambda: None], 10) == (200.0, 300.0)

@@ -68,7 +68,7 @@ def test_the_file_beside_the_model_decodes_alone(two_vocabularies: Saved, export
 
 
 def test_rounded_weights_and_a_language_model(lm: Saved, tmp_path: Path) -> None:
-    found = paperformer.export_model(lm.folder, tmp_path / "out", "onnx", quantization="int8")
+    found = paperformer.export_model(lm.folder, tmp_path / "out", "onnx", quantization="int8", sequences=2)
     assert found.root_mean_square > 0
     operations = {node.op_type for node in onnx.load(tmp_path / "out" / "decoder.onnx").graph.node}
     assert "MatMulInteger" in operations

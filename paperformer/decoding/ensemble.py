@@ -127,9 +127,10 @@ class Ensemble(CallersLengthMixin, BeamSearchMixin, PaperformerSeq2SeqPreTrained
     def get_encoder(self, modality: str | None = None) -> nn.Module:
         return self.model.encoder
 
-    def generate(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # of any arguments
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
         """As `transformers.GenerationMixin.generate`, with a cache for each model."""
-        return super().generate(*args, past_key_values=EnsembleCache(self.members), **kwargs)
+        inherited: Any = super()
+        return inherited.generate(*args, past_key_values=EnsembleCache(self.members), **kwargs)
 
     def forward(
         self,

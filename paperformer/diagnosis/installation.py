@@ -17,6 +17,10 @@ EXTRAS = {
     "langid": "cleaning by language",
     "energy": "what training takes of an NVIDIA GPU's energy",
     "lm-eval": "the tasks of the Evaluation Harness",
+    "serve": "paperformer serve",
+    "ctranslate2": "exports to CTranslate2, and translating with it",
+    "onnx": "exports to ONNX, and translating with them",
+    "gguf": "exports to llama.cpp",
 }
 """What each extra is for; that for developers is not among them."""
 

@@ -102,32 +102,36 @@ def continue_prompts(
 ) -> list[list[Continuation]]:
     """What a language model writes behind each prompt, `num_sequences` times.
 
-    A sample depends on its prompt, its number and the seed alone, but for rounding.
+    A sample depends on its prompt, its number and the seed alone, but for rounding. Where a model has a vector for each
+    position, a text ends with the last of them.
 
     Args:
         note: told of a prompt that is too long, by its place from 0; its end is taken.
         options: of `generate`, such as a streamer.
-
-    Raises:
-        InputError: if the model takes no more tokens than are to be written.
     """
     model.eval()
     ids = [_ids(prompt, tokenizer) for prompt in prompts]
+    limits = np.full(len(ids), sampling.max_new_tokens)
     if getattr(model.config, "position_embedding_type", None) == "learned" or model.config.model_type == "gpt2":
-        ids = [_cut(index, own, model, sampling, note) for index, own in enumerate(ids)]
-    lengths = np.array([len(own) + sampling.max_new_tokens for own in ids], dtype=np.int64)
+        longest = longest_sequence(model)
+        ids = [_cut(index, own, longest, sampling, note) for index, own in enumerate(ids)]
+        limits = np.minimum(limits, [longest - len(own) for own in ids])
+    lengths = np.array([len(own) for own in ids], dtype=np.int64) + limits
     found: list[list[Continuation]] = [[] for _ in prompts]
     budget = max(1, TOKENS_PER_BATCH // sampling.num_sequences)
-    for rows in token_budget_batches(lengths, budget, np.random.default_rng(0)):
-        own = [ids[row] for row in rows]
-        output = _generate(model, tokenizer, own, sampling, **options)
-        heads = tokenizer.batch_decode(own, skip_special_tokens=True)
-        for place, sequence in enumerate(output):
-            number = place // sampling.num_sequences
-            behind_filling = sequence[max(map(len, own)) - len(own[number]) :]
-            (text,) = tokenizer.batch_decode(behind_filling[None], skip_special_tokens=True)
-            written = text.removeprefix(heads[number])
-            found[rows[number]].append(Continuation(heads[number], _until(written, sampling.stop)))
+    for limit in np.unique(limits):
+        alike = np.flatnonzero(limits == limit)
+        for batch in token_budget_batches(lengths[alike], budget, np.random.default_rng(0)):
+            rows = alike[batch]
+            own = [ids[row] for row in rows]
+            output = _generate(model, tokenizer, own, int(limit), sampling, **options)
+            heads = tokenizer.batch_decode(own, skip_special_tokens=True)
+            for place, sequence in enumerate(output):
+                number = place // sampling.num_sequences
+                behind_filling = sequence[max(map(len, own)) - len(own[number]) :]
+                (text,) = tokenizer.batch_decode(behind_filling[None], skip_special_tokens=True)
+                written = text.removeprefix(heads[number])
+                found[rows[number]].append(Continuation(heads[number], _until(written, sampling.stop)))
     return found
 
 
@@ -137,16 +141,12 @@ def _ids(prompt: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     return ids if tokenizer.bos_token_id is None else [tokenizer.bos_token_id, *ids]
 
 
-def _cut(index: int, ids: list[int], model: PreTrainedModel, sampling: Sampling, note: Notes) -> list[int]:
-    """The end of a prompt, if a model that has a vector for each position has not enough of them."""
-    room = longest_sequence(model) - sampling.max_new_tokens
-    if room < 1:
-        raise InputError(
-            f"max_new_tokens is {sampling.max_new_tokens:,}; the model takes {longest_sequence(model):,} tokens, those "
-            "of the prompt included"
-        )
-    if len(ids) > room:
-        note(index, f"it has {len(ids):,} tokens, and there is room for {room:,}: only its end was read")
+def _cut(index: int, ids: list[int], longest: int, sampling: Sampling, note: Notes) -> list[int]:
+    """Of a prompt that leaves no room for a token its end, behind which all that is wanted has room, or half of it."""
+    if len(ids) < longest:
+        return ids
+    room = max(longest - sampling.max_new_tokens, longest // 2)
+    note(index, f"it has {len(ids):,} tokens, and there is room for {room:,}: only its end was read")
     return ids[-room:]
 
 
@@ -154,6 +154,7 @@ def _generate(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[Sequence[int]],
+    max_new_tokens: int,
     sampling: Sampling,
     **options: Any,
 ) -> Tensor:
@@ -183,7 +184,7 @@ def _generate(
         repetition_penalty=sampling.repetition_penalty,
         logits_processor=processors,
         stopping_criteria=StoppingCriteriaList(stop),
-        max_new_tokens=sampling.max_new_tokens,
+        max_new_tokens=max_new_tokens,
         pad_token_id=pad_id,
         **options,
     )

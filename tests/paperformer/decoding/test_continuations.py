@@ -75,8 +75,21 @@ def test_a_prompt_that_does_not_fit_is_read_from_behind(given: Any) -> None:
     ((index, what),) = notes
     assert index == 0
     assert what.endswith("and there is room for 31: only its end was read")
-    with pytest.raises(InputError, match="max_new_tokens is 40; the model takes 40 tokens, those of the"):
-        continue_prompts(*given, ["A"], Sampling(max_new_tokens=40), ignore)
+
+
+def test_a_text_ends_where_learned_positions_do(given: Any) -> None:
+    model, tokenizer = given
+    sampling = Sampling(max_new_tokens=100, num_sequences=2)
+    together = continue_prompts(model, tokenizer, PROMPTS, sampling, ignore)
+    for prompt, continuations in zip(PROMPTS, together, strict=True):
+        room = 40 - 1 - len(tokenizer(prompt, add_special_tokens=False).input_ids)
+        ((short, *_),) = continue_prompts(
+            model, tokenizer, [prompt], Sampling(max_new_tokens=room, num_sequences=2), ignore
+        )
+        assert continuations[0].prompt == prompt
+        assert short.text
+        assert continuations[0].text.startswith(short.text[:3])
+        assert [continuations] == continue_prompts(model, tokenizer, [prompt], sampling, ignore)
 
 
 def test_the_command_on_files_and_pipes(lm: Any, tmp_path: Path, capsys: Any, monkeypatch: Any, refused: Any) -> None:

@@ -70,7 +70,14 @@ def make(name: str, **changes: Any) -> torch.nn.Module:
 
 
 def check(
-    processes: PartialState, layout: Layout, name: str, optimizer: str, *, r_drop: float = 0.0, recompute: bool = False
+    processes: PartialState,
+    layout: Layout,
+    name: str,
+    optimizer: str,
+    *,
+    r_drop: float = 0.0,
+    recompute: bool = False,
+    is_saved: bool = False,
 ) -> None:
     models = [make(name), make(name)]
     if recompute:
@@ -82,7 +89,7 @@ def check(
     every = torch.randint(3, 51, (4, 9), generator=torch.Generator().manual_seed(1))
     own = every.tensor_split(layout.data_size)[layout.data_rank]
     count = torch.tensor(float(every[:, 1:].numel() if name != "seq2seq" else every.numel()))
-    for step in range(1, 4):
+    for step in range(1, 3):
         found = []
         for model, ids in zip(models, (every, own), strict=True):
             model.train()
@@ -107,7 +114,8 @@ def check(
     expected = averages[0].averages
     for parameter, tensor in averages[1].averages.items():  # of all steps' weights
         torch.testing.assert_close(tensor.full_tensor(), expected[parameter], rtol=1e-5, atol=1e-6, msg=parameter)
-    check_checkpoint(processes, layout, name, models[1], optimizers[1])
+    if is_saved:
+        check_checkpoint(processes, layout, name, models[1], optimizers[1])
 
 
 def check_checkpoint(
@@ -162,10 +170,10 @@ if __name__ == "__main__":
     both = Layout.of(state)
     assert (both.data_size, both.data_rank, both.tensor_parallel) == (2, state.process_index // 2, 2)
     check(state, both, "lm", "adamw", recompute=True)
-    check(state, both, "lm", "muon")
+    check(state, both, "lm", "muon", is_saved=True)
     check(state, both, "untied lm", "adam")
     check(state, both, "learned", "adamw", r_drop=1.0)
-    check(state, both, "seq2seq", "adamw")
+    check(state, both, "seq2seq", "adamw", is_saved=True)
     for name in ("lm", "seq2seq"):
         check_generation(state, both, name)
     check_dropout(state, both)

@@ -31,10 +31,19 @@ def without_sizes(options: Options) -> Options:
     return {name: value for name, value in options.items() if not name.startswith(SIZES)}
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first test that wants it leaves the finished run, for the others to copy."""
+    return tmp_path_factory.mktemp("finished") / "base"
+
+
 @pytest.fixture
-def base(seq2seq_options: Options) -> Path:
+def base(seq2seq_options: Options, finished: Path) -> Path:
     """The folder of a finished run."""
-    return main(OBJECTIVES["seq2seq"], command_line(seq2seq_options | {"name": "base", "model.dropout": 0.25})).parent
+    if not finished.exists():
+        named = {"name": finished.name, "output_dir": finished.parent, "model.dropout": 0.25}
+        main(OBJECTIVES["seq2seq"], command_line(seq2seq_options | named))
+    return Path(shutil.copytree(finished, Path(seq2seq_options["output_dir"]) / "base"))
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import paperformer
 from paperformer.cli import main
 from paperformer.serving.server import TOKEN_VARIABLE, greet, listen, read_token
 from paperformer.training.console.input_error import InputError
@@ -110,6 +111,8 @@ def test_what_cannot_be_a_token_is_refused(tmp_path: Path, monkeypatch: pytest.M
 def test_a_missing_package_is_named(
     lm: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # Importing it again sets the attribute of the package too, which has to be undone as well.
+    monkeypatch.setattr(paperformer, "serving", paperformer.serving)
     for module in [name for name in sys.modules if name.startswith("paperformer.serving")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)

@@ -7,7 +7,7 @@ OLDEST  := .venv-oldest
 WORKERS := -n 2 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint bench clean
+.PHONY: help quickstart test lint bench docs clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,13 @@ lint: $(READY)  ## Check style, format and types
 
 bench: $(READY)  ## Measure training speed beside transformers' own model, same batches, same size
 	$(BIN)/python benchmarks/training_speed.py $(ARGS)
+
+# What the site is made with is no part of $(READY): the tests go without it.
+docs: $(READY)  ## Build the documentation's site, to open as build/site/html/index.html
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs,plots]'
+	$(BIN)/python docs/site/make_pages.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file build/site/mkdocs.yml
+	@echo build/site/html/index.html
 
 clean:  ## Remove the environment, builds and caches; trained models in runs/ stay
 	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -3,17 +3,18 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 from ..training.console.input_error import InputError
 from .texts import check_beams, place_of
 
 if TYPE_CHECKING:
     from ..export.comparison import Comparison
+    from .runs import Run
 
 
 def export_model(
-    model: str | os.PathLike[str],
+    model: Union[str, os.PathLike[str], "Run"],
     output: str | os.PathLike[str],
     to: str,
     *,
@@ -26,7 +27,7 @@ def export_model(
     """Exports a model, and writes the folder only if what is in it agrees with the model.
 
     Args:
-        model: a model's folder or its run's, or its name on the Hub.
+        model: a run, its folder or a model's, or a name on the Hub.
         output: the folder to write; it must not exist.
         to: the engine: ctranslate2, onnx or gguf.
         quantization: how weights are stored: float32, or what the engine has.

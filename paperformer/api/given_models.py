@@ -45,13 +45,15 @@ def load_given(
     return model.eval(), tokenizer
 
 
-def place_of(model: str | os.PathLike[str]) -> str:
-    """A model's folder, be it given by that of its run, or its name on the Hub.
+def place_of(model: "str | os.PathLike[str] | Run") -> str:
+    """A model's folder, be it given by its run or that of its run, or its name on the Hub.
 
     Raises:
         InputError: if the run is not finished.
     """
     from .runs import Run
 
+    if isinstance(model, Run):
+        return str(model.model_folder)
     place = os.fspath(model)
     return str(Run(place).model_folder) if (Path(place) / "recipe.yaml").is_file() else place

@@ -253,7 +253,7 @@ def _finish(
 
     def write_model(path: Path) -> None:
         fitted.model.save_pretrained(path)
-        tokenizers.save(path)
+        tokenizers.limited_to(fitted.model.config.position_limit).save(path)
         for entry in entries.values():
             entry["weights_sha256"] = hash_weights(path)
         (path / EVALUATION_FILE).write_text(_json(entries), encoding="utf-8")

@@ -54,6 +54,10 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return expect
 
 
+def config_of(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "config.json").read_text("utf-8")))
+
+
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -71,6 +75,7 @@ OF_TEST_ONLY = {"seq2seq": set(), "lm": {"passages_sha256"}}
 def test_a_run_from_text_to_a_finished_model(
     family: str, options: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    options["lm"]["model.position_embedding_type"] = "learned"  # of which there are so many
     model_path = run(family, options[family], "--license", "mit")
     said = capsys.readouterr()
     assert said.out == f"model: {model_path}\n"
@@ -112,6 +117,8 @@ def test_a_run_from_text_to_a_finished_model(
         assert losses.nats.tolist() == same.nats.tolist()
         assert losses.bytes is not None
         bits = losses.nats.sum() / math.log(2) / losses.bytes.sum()
+        tokenizer = AutoTokenizer.from_pretrained(model_path)
+        assert tokenizer.model_max_length == config_of(model_path)["max_position_embeddings"]
         assert bits == pytest.approx(evaluation["test"]["bits_per_byte"], rel=1e-5)
 
     card = (model_path / "README.md").read_text("utf-8")

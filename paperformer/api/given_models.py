@@ -51,7 +51,9 @@ def place_of(model: str | os.PathLike[str]) -> str:
     Raises:
         InputError: if the run is not finished.
     """
-    from .runs import Run
-
     place = os.fspath(model)
-    return str(Run(place).model_folder) if (Path(place) / "recipe.yaml").is_file() else place
+    if not (Path(place) / "recipe.yaml").is_file():
+        return place
+    from .runs import Run  # and with it transformers, which takes seconds
+
+    return str(Run(place).model_folder)

@@ -6,6 +6,7 @@ seconds.
 """
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from .commands.text.prompts import generate
 from .commands.text.translation import translate
 from .commands.training import TRAINED, make_prepare, make_train, plan, quickstart
 from .training.console.input_error import InputError, one_line_errors
+from .training.console.progress import is_first_process
 from .training.console.suggestions import suggest
 
 Command = Callable[..., None]
@@ -91,6 +93,10 @@ COMMANDS: dict[str, Command | Group] = {
 }
 
 
+BY_ONE_PROCESS = COMMANDS.keys() - {"train"}
+"""Commands of which a launcher's processes would each do the same; a training divides its work."""
+
+
 PAPERFORMER = Group(
     summary="paperformer: the Transformer of the papers, trained from scratch and published to the Hub.\n\n"
     "usage: paperformer COMMAND [options]",
@@ -108,7 +114,25 @@ def main(arguments: list[str] | None = None) -> None:
 
             print(describe_versions())
         else:
+            if arguments[0] in BY_ONE_PROCESS:
+                _refuse_copies(arguments[0])
             _dispatch("paperformer", PAPERFORMER, arguments)
+
+
+def _refuse_copies(command: str) -> None:
+    """Raises InputError, or ends silently but in the first of them, in processes that would all do the same.
+
+    `accelerate launch` and torchrun say by these variables how many they have started.
+    """
+    count = os.environ.get("WORLD_SIZE", "1")
+    if not count.isdigit() or int(count) == 1:
+        return
+    if not is_first_process():
+        sys.exit(2)
+    raise InputError(
+        f"a launcher has started {count} processes, each of which would do all of it; start paperformer {command} by "
+        f"itself{f', with --processes {count}' if command in ('translate', 'evaluate') else ''}"
+    )
 
 
 def _dispatch(words: str, group: Group, arguments: list[str]) -> None:

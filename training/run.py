@@ -36,7 +36,14 @@ from .engine.devices.precision import Precision
 from .engine.guard import TrainingDivergedError
 from .engine.loop import FittedModel, fit
 from .engine.stop_request import TrainingStopped
-from .evaluation.evaluation_file import EVALUATION_FILE, OUTPUTS_FILE, PAIRS_FILE, Evaluation, entry_of
+from .evaluation.evaluation_file import (
+    EVALUATION_FILE,
+    LOSSES_FILE,
+    OUTPUTS_FILE,
+    PAIRS_FILE,
+    Evaluation,
+    entry_of,
+)
 from .evaluation.metrics import scoring_options
 from .evaluation.translation_report import Weaknesses, find_weaknesses
 from .exact_weights import hash_weights
@@ -246,7 +253,7 @@ def _finish(
 
     def write_model(path: Path) -> None:
         fitted.model.save_pretrained(path)
-        tokenizers.save(path)
+        tokenizers.limited_to(fitted.model.config.position_limit).save(path)
         for entry in entries.values():
             entry["weights_sha256"] = hash_weights(path)
         (path / EVALUATION_FILE).write_text(_json(entries), encoding="utf-8")
@@ -254,6 +261,9 @@ def _finish(
         if evaluation.pairs:
             (path / "evaluation").mkdir()
             (path / "evaluation" / OUTPUTS_FILE).write_text(outputs, encoding="utf-8")
+        if evaluation.passages is not None:
+            (path / "evaluation").mkdir(exist_ok=True)
+            (path / "evaluation" / LOSSES_FILE).write_text(_json_lines(evaluation.passages.records()), encoding="utf-8")
         if objective.has_card:
             write_card(path, _facts(objective, recipe, folder, task, fitted, entries, evaluation, command))
 
@@ -263,6 +273,8 @@ def _finish(
         (path / "samples.jsonl").write_text(_json_lines(samples), encoding="utf-8")
         if evaluation.pairs:
             (path / PAIRS_FILE).write_text(_json_lines(evaluation.pairs), encoding="utf-8")
+        if evaluation.passages is not None:
+            (path / LOSSES_FILE).write_text(_json_lines(evaluation.passages.records()), encoding="utf-8")
 
     replace_folder(folder.model_path, write_model)
     replace_folder(folder.evaluation_path, write_evaluation)

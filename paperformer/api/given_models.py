@@ -51,9 +51,11 @@ def place_of(model: "str | os.PathLike[str] | Run") -> str:
     Raises:
         InputError: if the run is not finished.
     """
-    from .runs import Run
-
-    if isinstance(model, Run):
+    if not isinstance(model, (str, os.PathLike)):
         return str(model.model_folder)
     place = os.fspath(model)
-    return str(Run(place).model_folder) if (Path(place) / "recipe.yaml").is_file() else place
+    if not (Path(place) / "recipe.yaml").is_file():
+        return place
+    from .runs import Run  # and with it transformers, which takes seconds
+
+    return str(Run(place).model_folder)

@@ -255,7 +255,7 @@ def _language_model_scores(
     corpus: "Corpus",
     options: WindowOptions,
 ) -> "list[Score]":
-    from ..training.evaluation.perplexity import in_other_units, language_model_scores
+    from ..training.evaluation.perplexity import in_other_units, language_model_scores, losses_of_tokens
 
     documents = [store.row(index)[0] for index in range(len(store))]
     begin, end = _marks(tokenizer)
@@ -263,7 +263,9 @@ def _language_model_scores(
         documents, end = [document[:-1] for document in documents], None
     if not any(len(document) > 1 for document in documents):
         raise InputError("the text has nothing to predict: each document is a single token")
-    scores = language_model_scores(model, documents, corpus.texts("text"), options.context_length, options.stride)
+    window = (options.context_length, options.stride)
+    losses = losses_of_tokens(model, documents, *window)
+    scores = language_model_scores(model, documents, corpus.texts("text"), *window, token_losses=losses)
     scores += in_other_units(scores)
     without = "".join(f"|{name}:none" for name, mark in (("begin", begin), ("end", end)) if mark is None)
     return [replace(score, signature=score.signature + without) for score in scores]
@@ -274,7 +276,7 @@ def _masked_scores(
 ) -> "list[Score]":
     import numpy as np
 
-    from ..training.evaluation.masked_tokens import TextToFillIn, masked_scores, pseudo_perplexity
+    from ..training.evaluation.masked_tokens import TextToFillIn, predict_masked, pseudo_perplexity
     from ..training.evaluation.perplexity import is_ours
     from ..training.tasks.running_text import windows
 
@@ -294,7 +296,7 @@ def _masked_scores(
         context_length=options.context_length,
         mask_probability=options.mask_probability,
     )
-    scores = masked_scores(model, text)
+    scores = predict_masked(model, text).scores()
     if options.pseudo_perplexity_tokens > 0:
         scores.append(pseudo_perplexity(model, text, options.pseudo_perplexity_tokens))
     return scores

@@ -150,6 +150,9 @@ def _expand(options: SweepOptions, axes: Mapping[str, list[Any]]) -> dict[str, d
         raise InputError(f"a sweep has either rows, or a grid of fields with several values{several}")
     if options.rows is not None:
         rows = {str(name): dotted(fields or {}) for name, fields in options.rows.items()}
+        for name in rows:
+            if not name.strip(". ") or "/" in name or "\\" in name:
+                raise InputError(f"row '{name}' cannot be the name of a folder; use letters and no slashes")
     else:
         if empty := [field for field, values in axes.items() if not values]:
             raise InputError(f"{empty[0]} has no values; give two at least: --{empty[0]} '[VALUE,VALUE]'")

@@ -1,5 +1,6 @@
 """How likely what a model has written is to the model itself."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,8 +42,10 @@ def confidences(
 ) -> list[float]:
     """The geometric mean of the probabilities of a translation's tokens, its end mark included, from 0 to 1.
 
-    Of a source or a translation that is longer than the model takes, the beginning counts.
+    Of a source or a translation that is longer than the model takes, the beginning counts. The probability of a token
+    under an ensemble is the mean of those under its models.
     """
+    members: Sequence[PreTrainedModel] = getattr(model, "members", None) or [model]
     longest = min(tokenizer.model_max_length, longest_sequence(model))
     cut: dict[str, Any] = {"truncation": True, "max_length": longest}
     found: list[float] = []
@@ -54,8 +57,9 @@ def confidences(
         labels = pad(targets, -100).to(model.device)  # (B, T)
         ids = pad(inputs, tokenizer.pad_token_id).to(model.device)  # (B, S)
         mask = pad([[1] * len(row) for row in inputs], 0).to(model.device)
-        logits = model(input_ids=ids, attention_mask=mask, labels=labels).logits  # (B, T, V)
+        logits = (member(input_ids=ids, attention_mask=mask, labels=labels).logits for member in members)  # (B, T, V)
+        of_members = torch.stack([log_probabilities(own, labels.clamp(min=0)) for own in logits])
         counts = labels != -100
-        sums = (log_probabilities(logits, labels.clamp(min=0)) * counts).sum(-1)
+        sums = ((of_members.logsumexp(0) - math.log(len(members))) * counts).sum(-1)
         found += (sums / counts.sum(-1)).exp().tolist()
     return found

@@ -265,3 +265,26 @@ def test_an_interruption_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: py
         main(["push", "a", "b"])
     assert stopped.value.code == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("translate none", "start paperformer translate by itself, with --processes 2"),
+        ("likelihood none", "start paperformer likelihood by itself"),
+        ("tokenizer show none", "start paperformer tokenizer by itself"),
+    ],
+)
+def test_a_launcher_s_processes_do_not_all_do_the_same(
+    words: str, remedy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As accelerate launch and torchrun start them."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    line = f"error: a launcher has started 2 processes, each of which would do all of it; {remedy}\n"
+    for rank, expected in (("0", line), ("1", "")):
+        monkeypatch.setenv("RANK", rank)
+        with pytest.raises(SystemExit) as stopped:
+            main(words.split())
+        assert stopped.value.code == 2
+        assert capsys.readouterr().err == expected
+    main(["train", "--help"])

@@ -5,9 +5,11 @@ import logging
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from huggingface_hub import ModelCard, constants
 
@@ -15,7 +17,8 @@ import paperformer
 from paperformer import InputError
 from paperformer.cli import main
 from paperformer.training.evaluation.evaluation_file import Evaluation, entry_of, hash_pairs
-from paperformer.training.evaluation.metrics import score_outputs
+from paperformer.training.evaluation.metrics import BITS_PER_BYTE, LOSS, Score, score_outputs
+from paperformer.training.evaluation.passages import PassageLosses
 from paperformer.training.exact_weights import hash_weights
 from paperformer.training.publishing import clean_process, upload
 from paperformer.training.publishing.clean_process import check_loads_alone
@@ -409,6 +412,90 @@ class TestWorse:
         said = capsys.readouterr().err
         assert "whether that is more than chance is not tested: " in said
         assert reason in said
+
+
+def passages(nats_a_token: float, sha256: str = "of the text", count: int = 60) -> PassageLosses:
+    """Losses that vary with the passage by far more than models do."""
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(200, 260, size=count)
+    nats = tokens * (rng.normal(0, 0.4, size=count) + nats_a_token)
+    return PassageLosses(nats=nats, tokens=tokens, bytes=4 * tokens, sha256=sha256)
+
+
+def make_scored_model(saved: Saved, path: Path, losses: PassageLosses) -> Path:
+    """A model's folder, with losses of the test split by passage."""
+    task = "fill-mask" if losses.bytes is None else "text-generation"
+    metric, sizes = (LOSS, losses.tokens) if losses.bytes is None else (BITS_PER_BYTE, losses.bytes)
+    size = int(sizes.sum())
+    score = Score(metric=metric, value=float(losses.nats.sum()) / size, count=size, signature="context:64|stride:32")
+    scores = entry_of(task, "test", Evaluation(scores=[score], outputs=[], passages=losses), 1)
+    shutil.copytree(saved.folder, path)
+    finish(saved.model, saved.tokenizer, path, task, TEXTS[0], scores)
+    (path / "evaluation").mkdir()
+    lines = "".join(json.dumps(record) + "\n" for record in losses.records())
+    (path / "evaluation" / "test.losses.jsonl").write_text(lines, "utf-8")
+    return path
+
+
+class TestWorsePerplexity:
+    @pytest.mark.parametrize("family", ["lm", "encoder"])
+    def test_a_significantly_worse_model_is_refused(
+        self, family: str, request: pytest.FixtureRequest, tmp_path: Path, hub: Hub, refused: Refuse
+    ) -> None:
+        saved: Saved = request.getfixturevalue(family)
+        good, bad = passages(2.0), passages(2.02)
+        if family == "encoder":
+            good, bad = replace(good, bytes=None), replace(bad, bytes=None)
+        first, second = (make_scored_model(saved, tmp_path / str(i), each) for i, each in enumerate((good, bad)))
+        paperformer.push_to_hub(first, "me/tiny")
+        before = hub.repositories["me/tiny"].head
+        assert "evaluation/test.losses.jsonl" in hub.files("me/tiny")
+        line = refused("push", second, "me/tiny")
+        assert line.startswith("test Bits a byte: 0.7" if family == "lm" else "test Loss: 2.1044, me/tiny")
+        assert line.endswith(": worse (p = 0.001); nothing was published (--force publishes it all the same)")
+        assert hub.repositories["me/tiny"].head == before
+        assert paperformer.push_to_hub(second, "me/tiny", force=True).commit != before.oid
+        assert paperformer.push_to_hub(first, "me/tiny").repo_id == "me/tiny"  # better
+
+    def test_a_difference_that_may_be_chance(
+        self, lm: Saved, tmp_path: Path, hub: Hub, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        losses = passages(2.0)
+        other = replace(losses, nats=losses.nats + np.random.default_rng(1).normal(0.1, 9, size=60))
+        paperformer.push_to_hub(make_scored_model(lm, tmp_path / "one", losses), "me/tiny")
+        paperformer.push_to_hub(make_scored_model(lm, tmp_path / "two", other), "me/tiny")
+        assert "no significant difference (p = " in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("published", "new", "reason"),
+        [
+            (passages(2.0), passages(3.0, sha256="of another"), "the test text, or which tokens of it are masked, is"),
+            (passages(2.0, count=19), passages(3.0, count=19), "the test split has 19 passages; it takes 20 to tell"),
+            (passages(2.0), None, "evaluation/test.losses.jsonl has not the losses of each passage, here or"),
+            (None, passages(3.0), "what is published has no losses by passage (evaluation/test.losses.jsonl)"),
+        ],
+    )
+    def test_what_cannot_be_tested_is_said(
+        self,
+        published: PassageLosses | None,
+        new: PassageLosses | None,
+        reason: str,
+        lm: Saved,
+        tmp_path: Path,
+        hub: Hub,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        for name, losses in (("good", published), ("bad", new)):
+            model = make_scored_model(lm, tmp_path / name, losses or passages(2.5))
+            if losses is None:
+                (model / "evaluation" / "test.losses.jsonl").unlink()
+                if name == "good":  # as it was before there was such a file
+                    evaluation = json.loads((model / "evaluation.json").read_text("utf-8"))
+                    del evaluation["test"]["passages_sha256"]
+                    (model / "evaluation.json").write_text(json.dumps(evaluation), "utf-8")
+            paperformer.push_to_hub(model, "me/tiny")
+        said = capsys.readouterr().err
+        assert f"whether that is more than chance is not tested: {reason}" in said
 
 
 def other_pairs(run: Path) -> None:

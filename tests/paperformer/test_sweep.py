@@ -1,6 +1,7 @@
 """Sweeps: what is refused before anything is trained, the table, and going on after an interruption."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -243,3 +244,11 @@ def test_the_command_lists_its_rows_and_says_how_to_go_on(
     assert "stopped after step 1; the same command goes on with the sweep" in capsys.readouterr().err
     file.write_text("base: shakespeare-lm\nrow: {}\n", "utf-8")
     assert refused("sweep", file) == f"{file}, line 2: there is no field row; did you mean rows?"
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".", "", " ", "a\\b", "/tmp"])
+def test_a_row_is_named_as_a_folder_can_be(name: str, tmp_path: Path) -> None:
+    rows = {"plain": {}, name: {"seed": 3}}
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump({"base": "shakespeare-lm", "rows": rows}), "utf-8")
+    with pytest.raises(InputError, match=f"row '{re.escape(name)}' cannot be the name of a folder"):
+        planned(str(tmp_path / "sweep.yaml"))

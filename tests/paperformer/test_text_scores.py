@@ -212,7 +212,7 @@ def test_losses_are_summed_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     labels[torch.rand(3, 7) < 0.3] = -100
     whole = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
     monkeypatch.setattr(perplexity, "CHUNK_LOGITS", 22)
-    assert perplexity.sum_of_losses(logits, labels) == pytest.approx(whole.item(), rel=1e-6)
+    assert perplexity.losses_of_labels(logits, labels).sum().item() == pytest.approx(whole.item(), rel=1e-6)
 
 
 def test_a_masked_model_of_transformers(bert: tuple[PreTrainedModel, PreTrainedTokenizerFast]) -> None:

@@ -61,6 +61,16 @@ class Tokenizers(NamedTuple):
         if self.are_separate:
             self.target.save_pretrained(folder / TARGET_FOLDER)
 
+    def limited_to(self, longest: int | None) -> "Tokenizers":
+        """The same, which know how many tokens a model takes at most (`model_max_length`); None: any number.
+
+        What cuts texts, such as a pipeline with `truncation=True`, then cuts them there.
+        """
+        if longest is not None:
+            for tokenizer in self:
+                tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
+        return self
+
 
 def load_tokenizers(folder: Path) -> Tokenizers:
     """Reads what `Tokenizers.save` has written, or any saved fast tokenizer.

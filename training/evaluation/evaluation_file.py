@@ -8,7 +8,8 @@
           "pairs_sha256": "...", "weights_sha256": "..."}, ...}
 
 Of running text, `windows` is the signature of all scores: "context:256|stride:128". `pairs_sha256` says which sentence
-pairs were translated and scored, and `weights_sha256` with which weights (`exact_weights.hash_weights`).
+pairs were translated and scored, `passages_sha256` of which passages there are losses, and `weights_sha256` with which
+weights (`exact_weights.hash_weights`).
 """
 
 import hashlib
@@ -19,11 +20,16 @@ from typing import Any
 
 from .confidence import Confidence
 from .metrics import METRICS, Score
+from .passages import PassageLosses
 
 EVALUATION_FILE = "evaluation.json"
 OUTPUTS_FILE = "test.outputs.jsonl"
 """What the model put out for the test split, a JSON string a line; in the folder `evaluation/` of a run, and of a
 model that translates."""
+
+LOSSES_FILE = "test.losses.jsonl"
+"""{"nats": 812.3, "tokens": 230, "bytes": 1003} of each passage of the test split, of a model that is scored by
+perplexity; in the same folders (see `passages`)."""
 
 PAIRS_FILE = "test.pairs.jsonl"
 """[source, reference] of each of them, in the run's folder only: the test set belongs to others."""
@@ -43,6 +49,9 @@ class Evaluation:
     pairs: Sequence[tuple[str, str]] = ()
     """(source, reference) of each of the outputs, where they are translations."""
 
+    passages: PassageLosses | None = None
+    """The losses of the test split by passage, where it is running text."""
+
 
 def hash_pairs(pairs: Iterable[Sequence[str]]) -> str:
     """SHA-256 of sentence pairs, by which two test sets are known to be the same."""
@@ -58,6 +67,8 @@ def entry_of(task: str, split: str, evaluation: Evaluation, seconds: float) -> d
     if evaluation.decoding:
         entry["decoding"] = dict(evaluation.decoding)
     entry |= fields_of(evaluation.scores) | {"seconds": round(seconds, 1)}
+    if evaluation.passages is not None:
+        entry["passages_sha256"] = evaluation.passages.sha256
     return entry | {"pairs_sha256": hash_pairs(evaluation.pairs)} if evaluation.pairs else entry
 
 

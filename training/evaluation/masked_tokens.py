@@ -1,5 +1,7 @@
 """How well a model fills in tokens that were masked: loss, accuracy, pseudo-perplexity; always of the same tokens."""
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -13,7 +15,8 @@ from ..console.progress import ProgressBar
 from ..data.batches.masked_language_modeling import find_ordinary_tokens, mask_tokens
 from ..data.batches.token_budget import Batch, TokenIds, pad, token_budget_batches
 from .metrics import LOSS, MASKED_ACCURACY, PSEUDO_PERPLEXITY, Score
-from .perplexity import LOGITS_AT_ONCE, loss_per_token, perplexity, sum_of_losses, vocabulary_size
+from .passages import PassageLosses
+from .perplexity import LOGITS_AT_ONCE, loss_per_token, losses_of_labels, perplexity, vocabulary_size
 
 TOKENS_PER_BATCH = 4096
 
@@ -42,10 +45,24 @@ class TextToFillIn:
 
     def masked_at_once(self, tokens_per_batch: int) -> Iterator[Batch]:
         """Batches of all pieces, each masked as in training; how they are batched changes no mask."""
+        for _, batch in self.batches_of(self.masked_pieces(), tokens_per_batch, "score"):
+            yield batch
+
+    def masked_pieces(self) -> list[tuple[TokenIds, TokenIds]]:
+        """(ids, labels) of each piece, masked as in training and always in the same places."""
         is_ordinary, rng = find_ordinary_tokens(self.tokenizer), np.random.default_rng(0)
         mask_id = self.tokenizer.mask_token_id
         masked = [mask_tokens(ids[None], is_ordinary, mask_id, rng, self.mask_probability) for ids in self.pieces]
-        yield from self._batches([(ids[0], labels[0]) for ids, labels in masked], tokens_per_batch, "score")
+        return [(ids[0], labels[0]) for ids, labels in masked]
+
+    def sha256(self) -> str:
+        """Hash of what is asked: the pieces, as tokens since ids mean something else in another vocabulary, and the
+        places that are masked."""
+        digest = hashlib.sha256()
+        for ids, (_, labels) in zip(self.pieces, self.masked_pieces(), strict=True):
+            places = np.flatnonzero(np.asarray(labels) != -100).tolist()
+            digest.update(json.dumps([self.tokenizer.convert_ids_to_tokens(ids.tolist()), places]).encode())
+        return digest.hexdigest()
 
     def masked_one_by_one(self, count: int, tokens_per_batch: int) -> Iterator[Batch]:
         """Batches of pieces in which a single token is masked: of that many tokens that stand for text, or of all."""
@@ -57,38 +74,69 @@ class TextToFillIn:
             ids, labels = piece.astype(np.int64), np.full(len(piece), -100)
             ids[place], labels[place] = self.tokenizer.mask_token_id, piece[place]
             rows.append((ids, labels))
-        yield from self._batches(rows, tokens_per_batch, "pseudo-perplexity")
+        for _, batch in self.batches_of(rows, tokens_per_batch, "pseudo-perplexity"):
+            yield batch
 
-    def _batches(self, rows: Sequence[tuple[TokenIds, TokenIds]], tokens_per_batch: int, what: str) -> Iterator[Batch]:
-        """(ids, labels), padded, in batches of similar length."""
+    def batches_of(
+        self, rows: Sequence[tuple[TokenIds, TokenIds]], tokens_per_batch: int, what: str
+    ) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+        """Rows of (ids, labels), padded, in batches of similar length; each with which of the rows are in it."""
         lengths = np.array([len(ids) for ids, _ in rows], dtype=np.int64)
         with ProgressBar(total=len(rows), desc=what, unit=" windows") as bar:
             for batch in token_budget_batches(lengths, tokens_per_batch, np.random.default_rng(0)):
                 ids, labels = zip(*(rows[index] for index in batch), strict=True)
-                yield {
-                    "input_ids": pad(ids, self.tokenizer.pad_token_id or 0),
-                    "attention_mask": pad([[1] * len(row) for row in ids], 0),
-                    "labels": pad(labels, -100),
-                }
+                yield (
+                    batch,
+                    {
+                        "input_ids": pad(ids, self.tokenizer.pad_token_id or 0),
+                        "attention_mask": pad([[1] * len(row) for row in ids], 0),
+                        "labels": pad(labels, -100),
+                    },
+                )
                 bar.update(len(batch))
 
 
+@dataclass(frozen=True, kw_only=True)
+class MaskedPieces:
+    """What a model predicts of the tokens that are masked of N pieces."""
+
+    text: TextToFillIn
+    nats: NDArray[np.float64]
+    """Summed losses, (N,)."""
+
+    tokens: NDArray[np.int64]
+    """Masked ones, (N,)."""
+
+    correct: int
+    """Of all of them."""
+
+    def scores(self) -> list[Score]:
+        """Loss and accuracy over all of them."""
+        count, signature = int(self.tokens.sum()), self.text.signature
+        return [
+            Score(metric=LOSS, value=float(self.nats.sum()) / max(1, count), count=count, signature=signature),
+            Score(metric=MASKED_ACCURACY, value=100 * self.correct / max(1, count), count=count, signature=signature),
+        ]
+
+    def by_passage(self) -> PassageLosses:
+        """The losses of each piece, which compare with those of a model that was asked the same."""
+        return PassageLosses(nats=self.nats, tokens=self.tokens, bytes=None, sha256=self.text.sha256())
+
+
 @torch.no_grad()  # not inference_mode: sharded weights that are gathered in it could not be trained
-def masked_scores(model: PreTrainedModel, text: TextToFillIn) -> list[Score]:
-    """Loss and accuracy over the tokens that are masked of all pieces."""
+def predict_masked(model: PreTrainedModel, text: TextToFillIn) -> MaskedPieces:
+    """Predicts the tokens that are masked of all pieces."""
     model.eval()
-    loss, correct, tokens = 0.0, 0, 0
-    for batch in text.masked_at_once(_tokens_per_batch(model)):
+    nats, tokens, correct = np.zeros(len(text.pieces)), np.zeros(len(text.pieces), dtype=np.int64), 0
+    for rows, batch in text.batches_of(text.masked_pieces(), _tokens_per_batch(model), "score"):
         labels = batch["labels"].to(model.device)
         inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
         logits, is_masked = model(**inputs).logits, labels != -100  # (B, T, V), (B, T)
-        loss += sum_of_losses(logits, labels)
+        tokens[rows] = is_masked.sum(1).cpu().numpy()
+        owners = np.repeat(np.arange(len(rows)), tokens[rows])
+        nats[rows] = np.bincount(owners, weights=losses_of_labels(logits, labels).numpy(), minlength=len(rows))
         correct += int((logits.argmax(-1) == labels)[is_masked].sum())
-        tokens += int(is_masked.sum())
-    return [
-        Score(metric=LOSS, value=loss / max(1, tokens), count=tokens, signature=text.signature),
-        Score(metric=MASKED_ACCURACY, value=100 * correct / max(1, tokens), count=tokens, signature=text.signature),
-    ]
+    return MaskedPieces(text=text, nats=nats, tokens=tokens, correct=correct)
 
 
 def pseudo_perplexity(model: PreTrainedModel, text: TextToFillIn, count: int) -> Score:

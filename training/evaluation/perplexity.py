@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from ..console.input_error import InputError
@@ -44,6 +45,11 @@ def _summed_loss(model: PreTrainedModel, batch: Batch) -> float:
     if is_ours(model):
         # Divided by 1: the sum. Logits are not wanted, the loss alone is computed in chunks.
         return float(model(**batch, num_items_in_batch=1, return_logits=False).loss)
+    return float(_losses_by_logits(model, batch).sum())
+
+
+def _losses_by_logits(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
+    """The loss of each label of a batch that counts, row by row, (n,), in nats."""
     labels = aligned_labels(model, batch["labels"])
     inputs: dict[str, Any] = {name: tensor for name, tensor in batch.items() if name != "labels"}
     first = 0  # position of which logits are wanted
@@ -53,23 +59,27 @@ def _summed_loss(model: PreTrainedModel, batch: Batch) -> float:
     if "logits_to_keep" in forward and (labels != -100).any():
         first = int((labels != -100).any(0).nonzero()[0])
         inputs["logits_to_keep"] = batch["labels"].shape[1] - first
-    return sum_of_losses(model(**inputs).logits, labels[:, first:])
+    return losses_of_labels(model(**inputs).logits, labels[:, first:])
 
 
-def sum_of_losses(logits: torch.Tensor, labels: torch.Tensor) -> float:
+def losses_of_labels(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Cross-entropy of the labels that count, in nats, without a second tensor of the size of the logits.
 
     Args:
         logits: (B, T, V), T or more positions.
         labels: what they are compared with, (B, T); -100 where none counts.
+
+    Returns:
+        Of each label that counts, row by row, (n,), in float64 and on the CPU.
     """
     wide = torch.promote_types(logits.dtype, torch.float32)
     rows, columns = (labels != -100).nonzero(as_tuple=True)
     size = max(1, CHUNK_LOGITS // logits.shape[-1])
-    return sum(
-        F.cross_entropy(logits[row, column].to(wide), labels[row, column], reduction="sum").item()
+    losses = [
+        F.cross_entropy(logits[row, column].to(wide), labels[row, column], reduction="none")
         for row, column in zip(rows.split(size), columns.split(size), strict=True)
-    )
+    ]
+    return torch.cat(losses).cpu().double()
 
 
 def count_labels(model: PreTrainedModel, batch: Batch) -> int:
@@ -101,6 +111,8 @@ def language_model_scores(
     texts: Iterable[str],
     context_length: int,
     stride: int | None = None,
+    *,
+    token_losses: Sequence[NDArray[np.float64]] | None = None,
 ) -> list[Score]:
     """Loss in nats a token, perplexity a word and bits a byte of running text.
 
@@ -112,6 +124,7 @@ def language_model_scores(
         texts: the text of the same documents, for counting words and bytes; pieces that are cut at white space.
         context_length: tokens a window.
         stride: how many tokens a window goes on from the last; by default half a context.
+        token_losses: what `losses_of_tokens` has found with that context and stride; by default only sums are computed.
 
     Raises:
         InputError: if the text has no words.
@@ -124,7 +137,11 @@ def language_model_scores(
         num_bytes += len(text.encode("utf-8"))
     if words == 0:
         raise InputError("the text has no words, only white space")
-    loss = loss_per_token(model, overlapping_windows(documents, context_length, stride, _tokens_per_batch(model)))
+    if token_losses is None:
+        loss = loss_per_token(model, overlapping_windows(documents, context_length, stride, _tokens_per_batch(model)))
+    else:
+        count = sum(len(document) - 1 for document in documents)
+        loss = Score(metric=LOSS, value=sum(map(np.nansum, token_losses)) / max(1, count), count=count)
     nats = loss.value * loss.count
     signature = f"context:{context_length}|stride:{stride}"
     return [
@@ -132,6 +149,27 @@ def language_model_scores(
         Score(metric=PERPLEXITY, value=perplexity(nats / words), count=words, signature=signature),
         Score(metric=BITS_PER_BYTE, value=nats / math.log(2) / num_bytes, count=num_bytes, signature=signature),
     ]
+
+
+@torch.no_grad()  # as `loss_per_token`
+def losses_of_tokens(
+    model: PreTrainedModel, documents: Sequence[TokenIds], context_length: int, stride: int | None = None
+) -> list[NDArray[np.float64]]:
+    """The loss of each token of each document, in nats, as `language_model_scores` sums them up.
+
+    Returns:
+        Of a document of T tokens (T,); not a number for the first, which is not predicted.
+    """
+    model.eval()
+    losses = [np.full(len(document), np.nan) for document in documents]
+    tokens_per_batch = min(8192, LOGITS_AT_ONCE // vocabulary_size(model))
+    stride = context_length // 2 if stride is None else stride
+    for windows, batch in _batches_of_windows(documents, context_length, stride, tokens_per_batch):
+        batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
+        found = _losses_by_logits(model, batch).numpy()
+        for number, _, end, scored in windows:
+            losses[number][scored:end], found = found[: end - scored], found[end - scored :]
+    return losses
 
 
 def in_other_units(scores: Sequence[Score]) -> list[Score]:
@@ -170,6 +208,14 @@ def overlapping_windows(
 
     Only a document's first window has labels from its beginning; of others only what the one before did not reach.
     """
+    for _, batch in _batches_of_windows(documents, context_length, stride, tokens_per_batch):
+        yield batch
+
+
+def _batches_of_windows(
+    documents: Sequence[TokenIds], context_length: int, stride: int, tokens_per_batch: int
+) -> Iterator[tuple[list[tuple[int, int, int, int]], Batch]]:
+    """As `overlapping_windows`, each with (document, start, end, first token that is scored) of its rows."""
     windows = [
         (number, *window)
         for number, document in enumerate(documents)
@@ -185,9 +231,12 @@ def overlapping_windows(
             labels = pad(ids, -100)
             for row, (_, start, _, scored) in zip(labels, rows, strict=True):
                 row[: scored - start] = -100
-            yield {
-                "input_ids": pad(ids, 0),
-                "attention_mask": pad([[1] * len(row) for row in ids], 0),
-                "labels": labels,
-            }
+            yield (
+                rows,
+                {
+                    "input_ids": pad(ids, 0),
+                    "attention_mask": pad([[1] * len(row) for row in ids], 0),
+                    "labels": labels,
+                },
+            )
             bar.update(int((labels != -100).sum()))

@@ -4,15 +4,19 @@ Both tests are sacreBLEU's: paired bootstrap resampling (Koehn 2004) and approxi
 2005), two-sided. A p-value is the probability of a difference as large as this one if the systems were equally good.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import psutil
 from sacrebleu.significance import PairedTest
 
 from ..console.input_error import InputError
-from .metrics import Metric, References, ScoringOptions, output_metrics
+from .confidence import SEED
+from .metrics import BITS_PER_BYTE, LOSS, Metric, References, ScoringOptions, output_metrics
+from .passages import PassageLosses
 
 TestName = Literal["bootstrap", "randomisation"]
 _TESTS: Mapping[TestName, tuple[str, int]] = {"bootstrap": ("bs", 1000), "randomisation": ("ar", 10_000)}
@@ -49,6 +53,35 @@ class Comparison:
         if not self.is_significant:
             return "no significant difference"
         return "better" if self.metric.cost(self.system) < self.metric.cost(self.baseline) else "worse"
+
+
+def compare_losses(baseline: PassageLosses, system: PassageLosses) -> Comparison:
+    """Tests the perplexity of a system against that of a baseline on the same N passages, by paired bootstrap.
+
+    N passages are drawn with replacement, 1,000 times; the p-value is the share of times in which the difference of the
+    two is as far from the measured one as that is from none (Efron and Tibshirani 1993, section 16.4).
+
+    Args:
+        baseline, system: with the same `sha256`, N at least 2.
+    """
+    _, samples = _TESTS["bootstrap"]
+    if system.bytes is None:
+        metric, scale, units = LOSS, 1.0, system.tokens
+    else:
+        metric, scale, units = BITS_PER_BYTE, math.log(2), system.bytes
+    values = [float(losses.nats.sum()) / units.sum() / scale for losses in (baseline, system)]
+    rng, differences = np.random.default_rng(SEED), (system.nats - baseline.nats) / scale
+    drawn = (rng.integers(len(units), size=len(units)) for _ in range(samples))
+    resampled = np.array([differences[places].sum() / max(1, units[places].sum()) for places in drawn])
+    difference = values[1] - values[0]
+    extreme = int((abs(resampled - difference) >= abs(difference)).sum())
+    return Comparison(
+        metric=metric,
+        baseline=values[0],
+        system=values[1],
+        p_value=(extreme + 1) / (samples + 1),
+        signature=f"passages:{len(units)}|bs:{samples}|seed:{SEED}",
+    )
 
 
 def compare_systems(

@@ -11,15 +11,27 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from ..console.input_error import InputError
-from ..evaluation.evaluation_file import EVALUATION_FILE, OUTPUTS_FILE, PAIRS_FILE, hash_pairs, read_scores
+from ..evaluation.evaluation_file import (
+    EVALUATION_FILE,
+    LOSSES_FILE,
+    OUTPUTS_FILE,
+    PAIRS_FILE,
+    hash_pairs,
+    read_scores,
+)
 from ..evaluation.metrics import METRICS, Metric, Score, ScoringOptions
-from ..evaluation.significance import Comparison, compare_systems
+from ..evaluation.passages import read_losses
+from ..evaluation.significance import Comparison, compare_losses, compare_systems
 from .hub_requests import try_again
 
 COMPARED = ("bleu", "chrf")
 """In which of them a model must not be significantly worse."""
 
 OUTPUTS = f"evaluation/{OUTPUTS_FILE}"
+LOSSES = f"evaluation/{LOSSES_FILE}"
+
+FEWEST_PASSAGES = 20
+"""Of fewer, resampling says little of what another text would have given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +46,9 @@ class Published:
 
     outputs: Sequence[str]
     """Of the test split; empty where they are not there."""
+
+    losses: str = ""
+    """The content of the file of the test split's losses by passage; empty where there is none."""
 
     @property
     def holds_model(self) -> bool:
@@ -78,6 +93,7 @@ def read_published(api: HfApi, repo_id: str, revision: str | None) -> Published 
         config=_parse(content("config.json")),
         evaluation=_parse(content(EVALUATION_FILE)),
         outputs=_parse_lines(content(OUTPUTS)),
+        losses=content(LOSSES),
     )
 
 
@@ -100,7 +116,8 @@ def _parse_lines(text: str) -> list[str]:
 
 
 def check_not_worse(folder: Path, published: Published, repo_id: str) -> list[str]:
-    """Compares a model with what is published, by paired bootstrap resampling of the test split's translations.
+    """Compares a model with what is published, by paired bootstrap resampling of the test split: of its
+    translations, or of its passages where the model is scored by perplexity.
 
     Args:
         folder: the new model's.
@@ -123,7 +140,8 @@ def check_not_worse(folder: Path, published: Published, repo_id: str) -> list[st
     comparisons, untested = _test(folder, new, published)
     if comparisons:
         lines = [
-            f"test {one.metric.title}: {one.system:.2f}, {place} has {one.baseline:.2f}: {one.verdict} "
+            f"test {one.metric.title}: {one.system:.{one.metric.digits}f}, {place} has "
+            f"{one.baseline:.{one.metric.digits}f}: {one.verdict} "
             f"(p = {one.p_value:.3f})"
             for one in comparisons
         ]
@@ -145,8 +163,10 @@ def _test_scores(evaluation: Mapping[str, Any]) -> dict[str, Score]:
 def _test(folder: Path, new: Mapping[str, Any], published: Published) -> tuple[list[Comparison], str]:
     """The tests, or why there are none."""
     entries = new["test"], published.evaluation.get("test", {})
+    if "passages_sha256" in entries[0]:
+        return _test_losses(folder, entries, published)
     if "pairs_sha256" not in entries[0]:
-        return [], "there are no translations to compare"
+        return [], "there are no translations to compare, and no losses by passage"
     if entries[0]["pairs_sha256"] != entries[1].get("pairs_sha256"):
         return [], "the test sentences are others"
     pairs = read_pairs(folder)
@@ -160,6 +180,25 @@ def _test(folder: Path, new: Mapping[str, Any], published: Published) -> tuple[l
     metrics = [METRICS[name] for name in COMPARED if name in entries[0]]
     options = _options_of(entries[0], metrics)
     return compare_systems(published.outputs, outputs, [references], options, metrics=metrics), ""
+
+
+def _test_losses(
+    folder: Path, entries: tuple[Mapping[str, Any], Mapping[str, Any]], published: Published
+) -> tuple[list[Comparison], str]:
+    """The test of models that are scored by perplexity, or why there is none."""
+    own_hash, other_hash = (entry.get("passages_sha256") for entry in entries)
+    if other_hash is None:
+        return [], f"what is published has no losses by passage ({LOSSES})"
+    if own_hash != other_hash:
+        return [], "the test text, or which tokens of it are masked, is another"
+    file = folder / LOSSES
+    other = read_losses(published.losses, other_hash)
+    own = read_losses(file.read_text("utf-8"), own_hash) if file.is_file() else None
+    if own is None or other is None or len(own.nats) != len(other.nats):
+        return [], f"{LOSSES} has not the losses of each passage, here or there"
+    if len(own.nats) < FEWEST_PASSAGES:
+        return [], f"the test split has {len(own.nats)} passages; it takes {FEWEST_PASSAGES} to tell"
+    return [compare_losses(other, own)], ""
 
 
 def read_pairs(folder: Path) -> list[list[str]]:

@@ -30,7 +30,13 @@ from .published import Published, check_not_worse, read_published
 IGNORED = ("checkpoint-*/*", "*/__pycache__/*", "__pycache__/*", "*.partial", ".*", "*/.*")
 """Of a model's folder, what is not published."""
 
-OURS = ("model*.safetensors", "model.safetensors.index.json", "target_tokenizer/*", "evaluation/*.outputs.jsonl")
+OURS = (
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "target_tokenizer/*",
+    "evaluation/*.outputs.jsonl",
+    "evaluation/*.losses.jsonl",
+)
 """Files that an earlier model may have left, and this one has not: the same commit deletes them. A single file of old
 weights beside new shards would be loaded instead of them."""
 

@@ -24,6 +24,9 @@ from ..run_folder import RunFolder
 CONVERTIBLE = ("marian", "gpt2", "llama", "bert")
 """Types of models that `paperformer convert --from` takes."""
 
+CLIENT_ERROR: type[Exception] = HfHubHTTPError.__mro__[1]
+"""What the HTTP client raises where there is no answer."""
+
 FILES = ["*.json", "*.safetensors", "*.model", "*.txt", f"{TARGET_FOLDER}/*"]
 """Of a repository on the Hub, what is read."""
 
@@ -92,11 +95,21 @@ def find_base(given: str) -> BaseModel:
         folder = Path(snapshot_download(given, allow_patterns=FILES))
     except (HFValidationError, HfHubHTTPError, OSError) as error:
         raise InputError(
-            f"init_from: there is no folder {given}, nor could it be had from the Hub: {str(error).splitlines()[0]}"
+            f"init_from: there is no folder {given}, nor could it be had from the Hub: {_reason(error)}"
+        ) from error
+    except CLIENT_ERROR as error:
+        raise InputError(
+            f"init_from: the connection broke while {given} was fetched from the Hub ({_reason(error)}); the same "
+            "command goes on where it was"
         ) from error
     if not _is_model(folder):
         raise InputError(f"init_from: {given} on the Hub is no model: no config.json with weights (.safetensors)")
     return BaseModel(given, folder)
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error's message, or its name."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
 
 
 def _is_model(folder: Path) -> bool:

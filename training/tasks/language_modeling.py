@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ...configuration.configuration_lm import PaperformerLMConfig
@@ -12,12 +14,14 @@ from ...modeling.families import FAMILIES
 from ...modeling.modeling_lm import PaperformerForCausalLM
 from ..data.batches.packing import CausalBlocks
 from ..data.batches.text_batches import StreamedTextBatches, TextBatches
+from ..data.batches.token_budget import TokenIds
 from ..data.splits import SplitFacts, Splits, text_splits
 from ..data.tokenizers import TokenizerNeeds, Tokenizers, padded_size
 from ..evaluation.decoding import generate
 from ..evaluation.evaluation_file import Evaluation
 from ..evaluation.metrics import BITS_PER_BYTE, LOSS, Score
-from ..evaluation.perplexity import language_model_scores
+from ..evaluation.passages import losses_by_passage
+from ..evaluation.perplexity import language_model_scores, losses_of_tokens
 from ..recipe.data import TextData
 from ..recipe.recipe import Recipe
 from .base_model import initial_model, set_generation
@@ -95,14 +99,29 @@ class LanguageModelScoring:
 
     def evaluate(self, model: PreTrainedModel, split: str) -> Evaluation:
         """Scores of a whole split, and of the test split sampled continuations of its beginning."""
-        scores = self._scores(model, split)
-        return Evaluation(scores=scores, outputs=self._continue(model, self.prompts) if split == "test" else [])
+        if split != "test":
+            return Evaluation(scores=self._scores(model, split), outputs=[])
+        losses = losses_of_tokens(model, self._documents(split), self.recipe.data.context_length)
+        return Evaluation(
+            scores=self._scores(model, split, losses),
+            outputs=self._continue(model, self.prompts),
+            passages=losses_by_passage(losses, self.splits.test.chunks(), self.tokenizer),
+        )
 
-    def _scores(self, model: PreTrainedModel, split: str) -> list[Score]:
+    def _documents(self, split: str) -> list[TokenIds]:
         store = self.held_out[split]
-        documents = [store.row(index)[0] for index in range(len(store))]
-        texts = getattr(self.splits, split).texts("text")
-        return language_model_scores(model, documents, texts, self.recipe.data.context_length)
+        return [store.row(index)[0] for index in range(len(store))]
+
+    def _scores(
+        self, model: PreTrainedModel, split: str, token_losses: Sequence[NDArray[np.float64]] | None = None
+    ) -> list[Score]:
+        return language_model_scores(
+            model,
+            self._documents(split),
+            getattr(self.splits, split).texts("text"),
+            self.recipe.data.context_length,
+            token_losses=token_losses,
+        )
 
     def validation_samples(self, model: PreTrainedModel) -> list[list[str]]:
         """(prompt, continuation) of the first lines of the validation text."""

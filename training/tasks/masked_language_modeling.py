@@ -17,7 +17,7 @@ from ..data.batches.text_batches import StreamedTextBatches, TextBatches
 from ..data.splits import SplitFacts, Splits, text_splits
 from ..data.tokenizers import TokenizerNeeds, Tokenizers, padded_size
 from ..evaluation.evaluation_file import Evaluation
-from ..evaluation.masked_tokens import TextToFillIn, masked_scores, pseudo_perplexity
+from ..evaluation.masked_tokens import TextToFillIn, predict_masked, pseudo_perplexity
 from ..evaluation.metrics import Score
 from ..recipe.data import MaskedTextData
 from ..recipe.recipe import Recipe
@@ -98,15 +98,19 @@ class MaskedScoring:
 
     def validate(self, model: PreTrainedModel) -> list[Score]:
         """Loss and accuracy on the validation split."""
-        return masked_scores(model, self._text("validation"))
+        return predict_masked(model, self._text("validation")).scores()
 
     def evaluate(self, model: PreTrainedModel, split: str) -> Evaluation:
         """Scores of a whole split, and of the test split some samples filled in."""
         text = self._text(split)
-        scores = masked_scores(model, text)
+        predicted = predict_masked(model, text)
+        scores = predicted.scores()
         if self.recipe.data.pseudo_perplexity_tokens > 0:
             scores.append(pseudo_perplexity(model, text, self.recipe.data.pseudo_perplexity_tokens))
-        return Evaluation(scores=scores, outputs=self._fill(model, self.samples_of_test) if split == "test" else [])
+        if split != "test":
+            return Evaluation(scores=scores, outputs=[])
+        filled = self._fill(model, self.samples_of_test)
+        return Evaluation(scores=scores, outputs=filled, passages=predicted.by_passage())
 
     def validation_samples(self, model: PreTrainedModel) -> list[list[str]]:
         """(masked, original, filled in) of the first words of the validation text."""

@@ -16,6 +16,8 @@ from .written_lines import skip, with_files, work_on_lines, write_to
 
 if TYPE_CHECKING:
     from ...api.translators import Work
+    from ...decoding.translator import Translator
+    from ...translation.catalogues import FilledForm
     from ...translation.checking import Window
     from ...translation.cutting import Notes
     from ...translation.formats.record_output import RecordFile, RecordOutput
@@ -143,21 +145,28 @@ def _translate_lines(asked: Asked, check: bool) -> None:
 def _open_window(asked: Asked, work: "Work") -> "Iterator[Window]":
     """Loads the model, or those of an ensemble, in this process or in several."""
     from ...api.parallel_translation import TranslationProcesses
-    from ...api.translators import load_translator
     from ..loading import check_task, load_config
 
     others, trust = models_of(asked.searching), asked.trust_remote_code
-    processes, engine = asked.searching.get("processes", 1), asked.searching.get("engine", "torch")
+    processes = asked.searching.get("processes", 1)
     if processes < 1:
         raise InputError(f"processes is {processes}; it must be at least 1")
     if processes == 1:
-        yield partial(work, load_translator(asked.model, others, trust_remote_code=trust, engine=engine))
+        yield partial(work, _load(asked))
         return
     places = [texts.place_of(name) for name in (asked.model, *others)]
     for place in places:  # before there is anything
         check_task(load_config(place, trust_remote_code=trust), "translation", place)
     with TranslationProcesses(places[0], processes, places[1:], trust_remote_code=trust) as pool:
         yield partial(pool.do, work, show_progress=False)
+
+
+def _load(asked: Asked) -> "Translator":
+    """The model, or those of an ensemble, in this process."""
+    from ...api.translators import load_translator
+
+    others, engine = models_of(asked.searching), asked.searching.get("engine", "torch")
+    return load_translator(asked.model, others, trust_remote_code=asked.trust_remote_code, engine=engine)
 
 
 def _translate_records(asked: Asked, found: FormatName, options: FormatOptions) -> None:
@@ -184,42 +193,60 @@ def _translate_records(asked: Asked, found: FormatName, options: FormatOptions) 
 
 
 def _translate_catalogue(asked: Asked, fuzzy_below: float) -> None:
-    from ...training.atomic_files import replace_file
-    from ...training.console.progress import say
-    from ...translation.catalogues import translate_catalogue
+    from ...training.console.progress import ProgressBar, is_first_process, say
+    from ...translation.catalogues import Catalogue, CatalogueFile
+    from ...translation.checking import text_of
     from ...translation.likelihood import confidences
-    from ...translation.line_output import refuse_compression, standard_output
-    from ...translation.streaming import translate_texts
-    from ..loading import load_target_tokenizer
+    from ...translation.line_output import standard_output
 
-    if asked.searching:
-        raise InputError(f"--{next(iter(asked.searching))} is given, and {asked.input} is a catalogue; leave it out")
+    refuse_searching(asked.searching, asked.input, "gettext")
+    if asked.searching.get("processes", 1) != 1 or asked.searching.get("engine", "torch") != "torch":
+        raise InputError(
+            f"{asked.input} is a catalogue, which one process translates with torch, since it is to say how sure the "
+            "model is; leave --processes and --engine out"
+        )
     if asked.input == "-":
         raise InputError("a message catalogue is read as a whole; give it as a file: --input")
     if not 0 <= fuzzy_below <= 1:
         raise InputError(f"fuzzy_below is {fuzzy_below}; it must be a probability from 0 to 1")
-    refuse_compression(Path(asked.output))
-    if asked.output != "-" and Path(asked.output).exists() and not asked.overwrite:
-        raise InputError(f"{asked.output} is there already; give another --output, or --overwrite true")
-    loaded, tokenizer = texts.load_given(asked.model, "translation", None, asked.trust_remote_code)
-    target_tokenizer = load_target_tokenizer(loaded)
+    work, _ = work_of(**asked.decoding, searching=asked.searching)
+    catalogue = Catalogue(Path(asked.input))
 
-    def translated(sources: Sequence[str]) -> list[str]:
-        def note(index: int, what: str) -> None:
-            say(f"{sources[index][:40]!r}...: {what}")
+    def open_output() -> CatalogueFile | None:
+        if asked.output == "-":
+            return None
+        request = with_files(asked.request, files_of(asked.searching)) | {"fuzzy_below": fuzzy_below}
+        return CatalogueFile(Path(asked.output), request, overwrite=asked.overwrite)
 
-        return translate_texts(loaded, tokenizer, sources, note, target_tokenizer=target_tokenizer, **asked.decoding)
+    with ExitStack() as stack:
+        translator = _load(asked)
+        file = stack.enter_context(written) if (written := open_output()) is not None else None
+        known = [] if file is None else file.known()
+        bar = ProgressBar(total=len(catalogue), initial=len(known), desc="translate", disable=not is_first_process())
+        stack.enter_context(bar)
 
-    def sure(sources: Sequence[str], translations: Sequence[str]) -> list[float]:
-        prefixed = [asked.decoding["prefix"] + source for source in sources]
-        return confidences(loaded, tokenizer, target_tokenizer, prefixed, translations)
+        def translated(sources: Sequence[str]) -> list[str]:
+            def note(index: int, what: str) -> None:
+                say(f"{sources[index][:40]!r}...: {what}")
 
-    result = translate_catalogue(Path(asked.input), translated, sure, fuzzy_below)
-    if asked.output == "-":
+            return [text_of(result) for result in work(translator, sources, note)]
+
+        def sure(sources: Sequence[str], translations: Sequence[str]) -> list[float]:
+            prefixed = [asked.decoding["prefix"] + source for source in sources]
+            model, tokenizer, target_tokenizer = translator.model, translator.tokenizer, translator.target_tokenizer
+            return confidences(model, tokenizer, target_tokenizer, prefixed, translations)
+
+        def keep(forms: "Sequence[FilledForm]") -> None:
+            if file is not None:
+                file.keep(forms)
+            bar.update(len(forms))
+
+        result = catalogue.fill(translated, sure, fuzzy_below, known=known, keep=keep)
+        if file is not None:
+            file.finish(result.content)
+    if file is None:
         with standard_output():
             sys.stdout.buffer.write(result.content)  # in the encoding that its header names
-    else:
-        replace_file(Path(asked.output), result.content)
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(result.fuzzy.items()))
     say(
         f"{result.filled:,} messages translated, {sum(result.fuzzy.values()):,} of them marked as fuzzy"

@@ -1,13 +1,20 @@
+import copy
+import os
 import re
+import signal
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import polib
 import pytest
+import torch
 
 from paperformer.cli import main
-from paperformer.translation.catalogues import TranslatedCatalogue, translate_catalogue
+from paperformer.decoding.ensemble import make_ensemble
+from paperformer.translation import catalogues
+from paperformer.translation.catalogues import Catalogue, FilledForm, TranslatedCatalogue
 from paperformer.translation.likelihood import confidences
 
 HEADER = """# Translators of the example.
@@ -64,7 +71,7 @@ def fill(tmp_path: Path) -> Callable[..., tuple[str, TranslatedCatalogue]]:
     def run(content: str | bytes, translate: Any = None, confidence: Any = sure, **options: Any) -> Any:
         path = tmp_path / "x.po"
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        result = translate_catalogue(path, translate or shouting, confidence, **{"fuzzy_below": 0.5, **options})
+        result = Catalogue(path).fill(translate or shouting, confidence, **{"fuzzy_below": 0.5, **options})
         return result.content.decode(), result
 
     return run
@@ -202,9 +209,9 @@ def test_the_line_ends_of_windows_stay(fill: Any) -> None:
 def test_the_encoding_stays_where_it_can_hold_the_translations(tmp_path: Path) -> None:
     content = CATALOGUE.replace("UTF-8", "ISO-8859-1").encode("latin-1")
     (tmp_path / "x.po").write_bytes(content)
-    kept = translate_catalogue(tmp_path / "x.po", shouting, sure, 0.5)
+    kept = Catalogue(tmp_path / "x.po").fill(shouting, sure, 0.5)
     assert "Schlüssen" in kept.content.decode("latin-1")
-    changed = translate_catalogue(tmp_path / "x.po", lambda texts: ["Открыть" for _ in texts], sure, 0.5)
+    changed = Catalogue(tmp_path / "x.po").fill(lambda texts: ["Открыть" for _ in texts], sure, 0.5)
     assert "charset=UTF-8" in changed.content.decode()
     assert entries(changed.content.decode())["Close"].msgstr == "Schlüssen"
 
@@ -243,3 +250,110 @@ def test_confidences_are_mean_probabilities_of_the_tokens(seq2seq: Any) -> None:
         ids, labels = (tokenizer(text, return_tensors="pt").input_ids for text in (source, target))
         loss = model(input_ids=ids, labels=labels).loss
         assert confidence == pytest.approx(float((-loss.detach()).exp()), rel=1e-5)
+
+
+def test_what_was_translated_before_is_not_translated_again(tmp_path: Path) -> None:
+    (tmp_path / "x.po").write_text(CATALOGUE, "utf-8")
+    kept: list[FilledForm] = []
+    whole = Catalogue(tmp_path / "x.po").fill(shouting, sure, 0.5, keep=kept.extend)
+    assert [form.translation for form in kept] == ["OPEN", "SAVE %s", "QUIT", "%d FILE", "%d FILES"]
+    for done in range(len(kept) + 1):
+        asked: list[str] = []
+
+        def spy(texts: Sequence[str], asked: list[str] = asked) -> list[str]:
+            asked += texts
+            return shouting(texts)
+
+        again: list[FilledForm] = []
+        catalogue = Catalogue(tmp_path / "x.po")
+        result = catalogue.fill(spy, sure, 0.5, known=kept[:done], keep=again.extend)
+        assert (result.content, len(catalogue)) == (whole.content, len(kept))
+        assert again == kept[done:]
+        assert len(asked) == len(again)
+
+
+def test_a_killed_command_goes_on_where_it_was(
+    seq2seq: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
+    """The process is killed in a fork, which has all modules already, as it begins with the second window."""
+    source, output, whole = (tmp_path / name for name in ("in.po", "out.po", "whole.po"))
+    messages = "".join(f'msgid "Two men talk {number}."\nmsgstr ""\n\n' for number in range(150))
+    source.write_text(HEADER + messages, "utf-8")
+    command = ["translate", str(seq2seq.folder), "--num_beams", "1", "--input", str(source), "--output"]
+    main([*command, str(whole)])
+    child = os.fork()
+    if not child:
+        windows = count()
+        fill_forms = catalogues._fill_forms
+
+        def killed(*arguments: Any) -> Any:
+            if next(windows) == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return fill_forms(*arguments)
+
+        catalogues._fill_forms = killed
+        main([*command, str(output)])
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    begun = (tmp_path / "out.po.part").read_text("utf-8").splitlines()
+    assert 64 <= len(begun) < 150
+    capsys.readouterr()
+    assert "was begun with another num_beams" in refused(*command, output, "--num_beams", "2")
+    (tmp_path / "out.po.part").write_text("\n".join([*begun, '["half a li']), "utf-8")
+    capsys.readouterr()
+    main([*command, str(output)])
+    assert f"going on behind the {len(begun)} translations of " in capsys.readouterr().err
+    assert output.read_bytes() == whole.read_bytes()
+    assert not list(tmp_path.glob("*.part*"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--n_best", 2, "--n_best is for lines of text"),
+        ("--target_prefix", "Ein", "--target_prefix is for lines of text"),
+        ("--processes", 2, "which one process translates with torch"),
+        ("--engine", "onnx", "which one process translates with torch"),
+    ],
+)
+def test_what_a_catalogue_has_no_place_for(
+    option: str, value: object, message: str, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    (tmp_path / "in.po").write_text(CATALOGUE, "utf-8")
+    assert message in refused("translate", "none", "--input", tmp_path / "in.po", option, value)
+
+
+def test_searches(seq2seq: Any, tmp_path: Path) -> None:
+    """An ensemble of a model with itself is the model; a glossary's term is there."""
+    (tmp_path / "in.po").write_text(CATALOGUE, "utf-8")
+    (tmp_path / "terms.tsv").write_text("Quit\tZwei\n", "utf-8")
+    folder = str(seq2seq.folder)
+    found = {}
+    for name, options in {
+        "plain": [],
+        "ensemble": ["--ensemble", folder],
+        "glossary": ["--glossary", str(tmp_path / "terms.tsv")],
+        "mbr": ["--mbr", "4"],
+    }.items():
+        output = tmp_path / f"{name}.po"
+        main(["translate", folder, "--num_beams", "2", "--input", str(tmp_path / "in.po"), "--output", str(output),
+              *options])  # fmt: skip
+        found[name] = output.read_text("utf-8")
+    assert found["ensemble"] == found["plain"] != found["mbr"]
+    assert "Zwei" in entries(found["glossary"])["Quit"].msgstr
+
+
+def test_confidences_of_an_ensemble_are_of_the_mean_of_probabilities(seq2seq: Any) -> None:
+    torch.manual_seed(5)
+    other = copy.deepcopy(seq2seq.model)
+    for parameter in other.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    models = [seq2seq.model, other]
+    tokenizer = seq2seq.tokenizer
+    ensemble = make_ensemble([(str(place), model, (tokenizer, None)) for place, model in enumerate(models)])
+    ids, labels = (tokenizer(text, return_tensors="pt").input_ids for text in ("A dog runs.", "Ein Hund."))
+    with torch.no_grad():
+        probabilities = torch.stack([model(input_ids=ids, labels=labels).logits.softmax(-1) for model in models])
+    expected = probabilities.mean(0)[0, torch.arange(labels.shape[1]), labels[0]].log().mean().exp()
+    (found,) = confidences(ensemble, tokenizer, None, ["A dog runs."], ["Ein Hund."])
+    assert found == pytest.approx(float(expected), rel=1e-5)

@@ -1,3 +1,4 @@
+import math
 import random
 import re
 import subprocess
@@ -5,10 +6,13 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from paperformer.training.console.input_error import InputError
-from paperformer.training.evaluation.significance import TestName, compare_systems
+from paperformer.training.evaluation.passages import PassageLosses
+from paperformer.training.evaluation.significance import TestName, compare_losses, compare_systems
 
 RNG = random.Random(3)
 REFERENCES = [" ".join(RNG.choices("abcdefgh", k=RNG.randint(4, 12))) for _ in range(60)]
@@ -65,3 +69,32 @@ def test_too_little_memory_is_said_before_it_is_taken(monkeypatch: pytest.Monkey
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=10_000_000))
     with pytest.raises(InputError, match="the bootstrap test of 60 sentences takes 0 GB of memory, which are not free"):
         compare_systems(BASELINE, SYSTEM, [REFERENCES])
+
+
+def passages(nats: NDArray[np.float64], sizes: NDArray[np.int64], *, masked: bool = False) -> PassageLosses:
+    return PassageLosses(nats=nats, tokens=sizes, bytes=None if masked else sizes * 4, sha256="")
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_losses_of_passages(masked: bool) -> None:
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(200, 260, size=80)
+    easy = sizes * rng.normal(2.0, 0.4, size=80)  # passages differ by far more than the two systems do
+    hard = easy + sizes * rng.normal(0.02, 0.05, size=80)
+    good, bad = (passages(nats, sizes, masked=masked) for nats in (easy, hard))
+    forward, backward = compare_losses(bad, good), compare_losses(good, bad)
+    assert (forward.verdict, backward.verdict) == ("better", "worse")
+    assert forward.p_value == backward.p_value < 0.05
+    unit = sizes.sum() if masked else sizes.sum() * 4 * math.log(2)
+    assert (forward.system, forward.baseline) == (pytest.approx(easy.sum() / unit), pytest.approx(hard.sum() / unit))
+    assert compare_losses(good, good).p_value == 1.0
+
+
+def test_equal_systems_are_told_apart_one_time_in_twenty() -> None:
+    rng = np.random.default_rng(1)
+    found = 0
+    for _ in range(60):
+        sizes = rng.integers(200, 260, size=60)
+        first, second = (passages(sizes * rng.normal(2.0, 0.3, size=60), sizes) for _ in range(2))
+        found += compare_losses(first, second).is_significant
+    assert 1 <= found <= 8  # 3 expected

@@ -186,3 +186,15 @@ def test_a_model_of_the_hub(options: Options, base: Path, monkeypatch: pytest.Mo
         InputError, match=r"init_from: somebody/tokenizer on the Hub is no model: no config.json with weights"
     ):
         OBJECTIVES["seq2seq"].read_recipe(command_line(options | {"init_from": "somebody/tokenizer"}))
+
+
+@pytest.mark.parametrize("said", ["peer closed connection without sending complete message body", ""])
+def test_a_connection_that_breaks_is_one_line(options: Options, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str, allow_patterns: list[str]) -> str:
+        raise base_model.CLIENT_ERROR(said)
+
+    monkeypatch.setattr(base_model, "snapshot_download", broken)
+    with pytest.raises(InputError, match="init_from: the connection broke while somebody/model was fetched") as refused:
+        OBJECTIVES["seq2seq"].read_recipe(command_line(options | {"init_from": "somebody/model"}))
+    assert "\n" not in str(refused.value)
+    assert f"({said or base_model.CLIENT_ERROR.__name__}); the same command" in str(refused.value)

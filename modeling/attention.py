@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from .decoding.packed_weights import project
 from .norms import build_norm
 from .positions import Rotation, rotate
 
@@ -108,13 +109,14 @@ class MultiHeadAttention(nn.Module):
         Returns:
             The output, (B, T, E), and the attention weights, (B, H, T, S), where the implementation keeps them.
         """
-        query = self.q_norm(self._split_heads(self.q_proj(hidden_states)))  # (B, H, T, D)
         if encoder_hidden_states is not None:
+            query = self.q_norm(self._split_heads(project(hidden_states, self.q_proj)[0]))  # (B, H, T, D)
             key, value = self._encoder_key_value(encoder_hidden_states, past_key_values)
             query = _share_rows(query, len(key))
         else:
-            key = self.k_norm(self._split_heads(self.k_proj(hidden_states)))  # (B, G, T, D)
-            value = self._split_heads(self.v_proj(hidden_states))  # (B, G, T, D)
+            projected = project(hidden_states, self.q_proj, self.k_proj, self.v_proj)
+            query, key, value = (self._split_heads(states) for states in projected)
+            query, key = self.q_norm(query), self.k_norm(key)  # (B, H, T, D), (B, G, T, D)
             if rotation is not None:
                 query, key = rotate(query, rotation), rotate(key, rotation)
             if isinstance(past_key_values, EncoderDecoderCache):
@@ -137,7 +139,7 @@ class MultiHeadAttention(nn.Module):
         if weights is not None and len(weights) != len(hidden_states):
             weights = _own_rows(weights, len(hidden_states))
         # From (B, T, H, D), from the shared rows (R, k T, H, D), or as vLLM gives it, (T, H D) of a single row.
-        return self.o_proj(output.reshape(*hidden_states.shape[:2], -1)), weights  # (B, T, E)
+        return project(output.reshape(*hidden_states.shape[:2], -1), self.o_proj)[0], weights  # (B, T, E)
 
     def _split_heads(self, states: torch.Tensor) -> torch.Tensor:
         return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, T, H*D) -> (B, H, T, D)
@@ -149,8 +151,9 @@ class MultiHeadAttention(nn.Module):
         if isinstance(past_key_values, EncoderDecoderCache) and past_key_values.is_updated.get(self.layer_idx):
             layer: Any = past_key_values.cross_attention_cache.layers[self.layer_idx]
             return layer.keys, layer.values
-        key = self.k_norm(self._split_heads(self.k_proj(encoder_hidden_states)))
-        value = self._split_heads(self.v_proj(encoder_hidden_states))
+        projected = project(encoder_hidden_states, self.k_proj, self.v_proj)
+        key, value = (self._split_heads(states) for states in projected)
+        key = self.k_norm(key)
         if isinstance(past_key_values, EncoderDecoderCache):
             key, value = past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
             past_key_values.is_updated[self.layer_idx] = True

@@ -8,6 +8,7 @@ from torch import nn
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
+from .decoding.packed_weights import project
 from .dropout import Dropout
 
 
@@ -37,7 +38,8 @@ class FeedForward(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         if self.gate_proj is None:
-            inner = self.activation(self.up_proj(hidden_states))  # (B, T, F)
+            inner = self.activation(project(hidden_states, self.up_proj)[0])  # (B, T, F)
         else:
-            inner = self.activation(self.gate_proj(hidden_states)) * self.up_proj(hidden_states)  # (B, T, F)
-        return self.down_proj(self.dropout(inner))  # (B, T, E)
+            gate, up = project(hidden_states, self.gate_proj, self.up_proj)
+            inner = self.activation(gate) * up  # (B, T, F)
+        return project(self.dropout(inner), self.down_proj)[0]  # (B, T, E)

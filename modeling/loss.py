@@ -21,6 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from .decoding.packed_weights import project
+
 # How many logits the buffer holds when the caller does not say. On a CPU, 16 MB of float32 stay in its
 # last-level cache; on an accelerator, larger chunks keep the matrix units busy and the launches few.
 CPU_CHUNK_LOGITS = 2**22
@@ -57,7 +59,7 @@ def logits_and_loss(
     label_smoothing = model.config.label_smoothing if model.training else 0.0
     if return_logits:
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = output_layer(hidden_states[:, kept])
+        logits = project(hidden_states[:, kept], output_layer)[0]
     if labels is not None and logits is not None and isinstance(logits_to_keep, int) and logits_to_keep == 0:
         wide = torch.promote_types(logits.dtype, torch.float32)
         classes = logits[:, : labels.shape[1]].flatten(0, 1).to(wide)  # (B*T, V)

@@ -18,6 +18,7 @@ from ..configuration.configuration_lm import PaperformerLMConfig
 from .decoding.beam_search import BeamSearchMixin
 from .decoding.callers_length import CallersLengthMixin
 from .decoding.continuous_batching import ContinuousBatchingMixin
+from .decoding.sampling import SamplingMixin
 from .loss import logits_and_loss
 from .masks import causal_mask
 from .pretrained import PaperformerPreTrainedModel
@@ -78,8 +79,13 @@ class PaperformerLMModel(TransformerStack):
         )
 
 
-class PaperformerForCausalLM(
-    CallersLengthMixin, BeamSearchMixin, ContinuousBatchingMixin, PaperformerPreTrainedModel, GenerationMixin
+class PaperformerForCausalLM(  # type: ignore[misc]  # generate has transformers' signature at run time
+    CallersLengthMixin,
+    BeamSearchMixin,
+    SamplingMixin,
+    ContinuousBatchingMixin,
+    PaperformerPreTrainedModel,
+    GenerationMixin,
 ):
     """`PaperformerLMModel` with the projection onto the vocabulary, tied to the embedding by default."""
 

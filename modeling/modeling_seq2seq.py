@@ -25,6 +25,7 @@ from .attention import MultiHeadAttention
 from .blocks import TransformerBlock
 from .decoding.beam_search import BeamSearchMixin
 from .decoding.callers_length import CallersLengthMixin
+from .decoding.sampling import SamplingMixin
 from .loss import logits_and_loss
 from .masks import bidirectional_mask, causal_mask, cross_attention_mask
 from .pretrained import PaperformerPreTrainedModel
@@ -272,8 +273,8 @@ class PaperformerSeq2SeqModel(PaperformerSeq2SeqPreTrainedModel):
         )
 
 
-class PaperformerForConditionalGeneration(
-    CallersLengthMixin, BeamSearchMixin, PaperformerSeq2SeqPreTrainedModel, GenerationMixin
+class PaperformerForConditionalGeneration(  # type: ignore[misc]  # generate has transformers' signature at run time
+    CallersLengthMixin, BeamSearchMixin, SamplingMixin, PaperformerSeq2SeqPreTrainedModel, GenerationMixin
 ):
     """`PaperformerSeq2SeqModel` with the projection onto the vocabulary: translation and other text-to-text tasks."""
 

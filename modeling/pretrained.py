@@ -14,6 +14,7 @@ from transformers.utils import logging
 
 from .attention import MultiHeadAttention
 from .blocks import TransformerBlock
+from .decoding.packed_weights import free, pack, packed_weights
 from .linear_attention import LINEAR_ATTENTION
 from .masks import Mask, causal_mask
 
@@ -86,6 +87,30 @@ class PaperformerPreTrainedModel(PreTrainedModel):
                 "flash attention and vLLM do not know; use 'sdpa', 'flex_attention' or 'eager'"
             )
         return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
+
+    def pack_weights(self) -> Self:
+        """Makes inference on a CPU faster, for a second copy of the weights in memory; returns the model.
+
+        Products of a few rows, of which decoding consists, take half the time and less (`decoding.packed_weights`).
+        Weights, `state_dict`, saved files and training are what they were; weights that change are packed anew. Outputs
+        are those of another order of summation. Where there is nothing to gain (other devices and types, weights that
+        are quantised, sharded or adapted) nothing changes.
+        """
+        pack(self)
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As `torch.nn.Module.__call__`, from packed weights if the model has them."""
+        if "has_packed_weights" not in self.__dict__:
+            return super().__call__(*args, **kwargs)
+        with packed_weights(self):
+            return super().__call__(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> Self:
+        """As `torch.nn.Module.train`. What was packed is freed, and packed anew after training."""
+        if mode and "has_packed_weights" in self.__dict__:
+            free(self)
+        return super().train(mode)
 
     def aligned_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """What the logits of each position are compared with, beginning at the first: (B, T) -> (B, up to T).

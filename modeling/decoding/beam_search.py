@@ -23,6 +23,8 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer, EncoderDecoderCache
 from transformers.generation import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
+from .packed_weights import project
+
 # As in `loss`: how many logits are worked on at a time.
 CPU_CHUNK_LOGITS = 2**20
 ACCELERATOR_CHUNK_LOGITS = 2**26
@@ -49,10 +51,8 @@ class BeamSearchMixin:
         **model_kwargs: Any,
     ) -> Any:
         """transformers' hook: `generate()` calls it for beam search, with everything prepared."""
-        model: Any = self
-        # The weights of a model that is sharded are gathered when the model is called, not when its parts are.
-        is_sharded = any(hasattr(weight, "full_tensor") for weight in model.parameters())
-        if synced_gpus or is_sharded or not _is_understood(generation_config, model_kwargs):
+        plain = not generation_config.do_sample and not generation_config.low_memory
+        if synced_gpus or is_sharded(self) or not plain or not is_understood(generation_config, model_kwargs):
             inherited: Any = super()
             return inherited._beam_search(
                 input_ids,
@@ -66,8 +66,13 @@ class BeamSearchMixin:
         return beam_search(beams, input_ids, logits_processor, stopping_criteria, generation_config)
 
 
-def _is_understood(generation_config: GenerationConfig, model_kwargs: dict[str, Any]) -> bool:
-    """Whether `beam_search` does what is asked for."""
+def is_sharded(model: Any) -> bool:
+    """Whether weights are spread over processes, and gathered when the model is called, not when its parts are."""
+    return any(hasattr(weight, "full_tensor") for weight in model.parameters())
+
+
+def is_understood(generation_config: GenerationConfig, model_kwargs: dict[str, Any]) -> bool:
+    """Whether `Beams` can do what is asked for."""
     cache = model_kwargs.get("past_key_values")
     caches = [cache.self_attention_cache] if isinstance(cache, EncoderDecoderCache) else [cache]
     grows = all(
@@ -80,8 +85,6 @@ def _is_understood(generation_config: GenerationConfig, model_kwargs: dict[str, 
     return (
         grows
         and model_kwargs.get("use_cache") is True
-        and not generation_config.do_sample
-        and not generation_config.low_memory
         and not generation_config.return_dict_in_generate
         and generation_config.prefill_chunk_size is None
         and (mask is None or mask.ndim == 2)
@@ -117,12 +120,12 @@ class Beams:
         """What the model makes of the newest tokens, for the next ones: (B k, E)."""
         inputs = {"input_ids": self.new_ids, "attention_mask": self.mask, "position_ids": self.position_ids}
         is_prompt = self.cache.get_seq_length() == 0
-        if is_prompt:  # the same for all beams of a sentence
+        if is_prompt and self.num_beams > 1:  # the same for all beams of a sentence
             inputs = {name: None if rows is None else rows[:: self.num_beams] for name, rows in inputs.items()}
         if self.source is not None:
             inputs |= {"encoder_hidden_states": self.source[0], "encoder_attention_mask": self.source[1]}
         states = self.model(**inputs, past_key_values=self.cache, use_cache=True).last_hidden_state[:, -1]
-        if is_prompt:
+        if is_prompt and self.num_beams > 1:
             own = self.cache.self_attention_cache if self.source is not None else self.cache
             own.batch_repeat_interleave(self.num_beams)
             states = states.repeat_interleave(self.num_beams, dim=0)
@@ -132,13 +135,22 @@ class Beams:
         """Log-probabilities and ids of the `count` likeliest next tokens of each beam, (B k, count) both."""
         states, count = self.hidden_states(), min(count, self.vocab_size)
         if logits_processor:  # which may look at any token, and at all rows
-            log_probs = logits_processor(sequences, F.log_softmax(self.lm_head(states).float(), dim=-1))
+            log_probs = logits_processor(sequences, F.log_softmax(project(states, self.lm_head)[0].float(), dim=-1))
             values, ids = log_probs.topk(count)
             return values, ids
         found = [
-            F.log_softmax(self.lm_head(rows).float(), dim=-1).topk(count) for rows in states.split(self.rows_at_a_time)
+            F.log_softmax(project(rows, self.lm_head)[0].float(), dim=-1).topk(count)
+            for rows in states.split(self.rows_at_a_time)
         ]
         return torch.cat([best.values for best in found]), torch.cat([best.indices for best in found])
+
+    def advance(self, new_ids: Tensor) -> None:
+        """Goes on with each by its newest token, (B k, 1)."""
+        self.new_ids = new_ids
+        if self.mask is not None:
+            self.mask = F.pad(self.mask, (0, 1), value=1)
+        if self.position_ids is not None:
+            self.position_ids = self.position_ids[:, -1:] + 1
 
     def follow(self, rows: Tensor, new_ids: Tensor, kept: Tensor | None) -> None:
         """Goes on from other beams.
@@ -148,11 +160,11 @@ class Beams:
             new_ids: their newest tokens, (B' k, 1).
             kept: the sentences that stay, (B',); None: all do.
         """
-        self.new_ids = new_ids
         if self.mask is not None:
-            self.mask = F.pad(self.mask[rows], (0, 1), value=1)
+            self.mask = self.mask[rows]
         if self.position_ids is not None:
-            self.position_ids = self.position_ids[rows, -1:] + 1
+            self.position_ids = self.position_ids[rows]
+        self.advance(new_ids)
         if self.source is None:
             self.cache.reorder_cache(rows)
             return

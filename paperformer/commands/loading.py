@@ -79,7 +79,10 @@ def load_model(
         options = {"device_map": device, "trust_remote_code": trust_remote_code, **options}
         load_model_class = auto_classes[own_task].from_pretrained
         loaded, _ = load_exactly(load_model_class, model, called=called, allow_pickle=trust_remote_code, **options)
-        return loaded.eval()
+        loaded.eval()
+        if device == "cpu" and hasattr(loaded, "pack_weights"):  # ours; it is only going to be used
+            loaded.pack_weights()  # type: ignore[operator]
+        return loaded
 
 
 def check_task(config: "PreTrainedConfig", task: str | None, model: str) -> str:

@@ -1,0 +1,163 @@
+"""Products with a few rows on a CPU, near the speed at which weights can be read.
+
+A step of decoding multiplies one row for each sentence or beam with every matrix of the model, and reading the matrices
+is most of its time. The library behind `nn.Linear` is made for many rows: with one it reads at half of the memory's
+speed where a matrix has more rows than columns, and with 16 it computes at a third of the CPU's. One row is faster with
+such a matrix stored by columns, several with oneDNN's blocks. So a model that is told to (`pack_weights`) keeps copies
+in the orders that it comes to need, and products of the same input (queries, keys and values; gate and up) are one.
+
+A copy can grow old. Copies are used within `packed_weights` only, which `generate()` and a forward of a whole model
+enter, and which compares them with the weights: by place in memory, by torch's count of changes (optimizers,
+`load_state_dict`), and by some of the values, because what is changed through `.data` is not counted.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+TYPES = (torch.float32, torch.bfloat16)
+FEWEST_ROWS = 4  # oneDNN takes longer for two or three: 4,300 us for 512 x 20,000, and 2,500 us for four
+ROWS_TO_PACK_FOR = 16  # which decides the order of the blocks; it is the same for any number but 1
+SAMPLED_VALUES = 8  # of each weight, that tell whether it was changed uncounted
+
+_inside = threading.local()
+
+
+class PackedWeights:
+    """Copies of the weights of linear maps that have the same input; none before they are needed."""
+
+    def __init__(self) -> None:
+        self.maps: tuple[nn.Linear, ...] = ()
+        self.made_from: list[Tensor] = []  # kept, so that nothing else can come to lie where they lie
+        self.marks: list[Any] = []  # what changes with them
+        self.by_columns: Tensor | None = None  # (K, N), for one row
+        self.in_blocks: Tensor | None = None  # oneDNN's, for several
+        self.bias: Tensor | None = None
+
+    def __reduce__(self) -> Any:
+        return PackedWeights, ()  # what is copied or pickled packs for itself
+
+    def clear(self) -> None:
+        """Frees the memory; what is needed again is made again."""
+        self.__init__()  # type: ignore[misc]
+
+    def prepare(self, maps: tuple[nn.Linear, ...]) -> None:
+        """Takes over the maps; their weights are (N, K) each, with biases, (N,), or without."""
+        self.maps = maps
+        if not all(_is_plain(each) for each in maps):
+            return
+        self.made_from = [source.detach() for each in maps for source in each.parameters()]
+        self.marks = [_mark(source) for source in self.made_from]
+        biases = [source for source in self.made_from if source.dim() == 1]
+        self.bias = torch.cat(biases) if biases else None
+
+    def is_current(self) -> bool:
+        """Whether the copies are of the weights as they are now."""
+        sources = [source for each in self.maps for source in each.parameters()]
+        return all(_is_plain(each) for each in self.maps) and self.marks == [_mark(source) for source in sources]
+
+    def products(self, rows: Tensor, maps: tuple[nn.Linear, ...]) -> tuple[Tensor, ...]:
+        """x W^T + b, (..., K) -> (..., N) for each."""
+        if self.maps != maps:  # at the first time, and where one was replaced
+            self.clear()
+            self.prepare(maps)
+        if not self.made_from or rows.dtype != self.made_from[0].dtype or rows.numel() == 0:
+            return tuple(each(rows) for each in maps)
+        flat = rows.reshape(-1, rows.shape[-1])
+        product = self._product(flat).view(*rows.shape[:-1], -1)
+        return (product,) if len(maps) == 1 else product.split([each.out_features for each in maps], dim=-1)
+
+    def _product(self, rows: Tensor) -> Tensor:
+        """(R, K) -> (R, N of all)."""
+        count = len(rows)
+        if count == 1 and rows.dtype == torch.float32:
+            if self.by_columns is None:
+                weight = self._weight()
+                self.by_columns = weight.t().contiguous() if weight.shape[0] >= weight.shape[1] else weight.t()
+            return rows @ self.by_columns if self.bias is None else torch.addmm(self.bias, rows, self.by_columns)
+        if self.in_blocks is None:
+            self.in_blocks = torch.ops.mkldnn._reorder_linear_weight(self._weight(), ROWS_TO_PACK_FOR)
+        if 1 < count < FEWEST_ROWS:
+            rows = nn.functional.pad(rows, (0, 0, 0, FEWEST_ROWS - count))
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.in_blocks, self.bias, "none", [], "")
+        return out[:count]
+
+    def _weight(self) -> Tensor:
+        weights = [source for source in self.made_from if source.dim() == 2]
+        return weights[0] if len(weights) == 1 else torch.cat(weights)
+
+
+def project(rows: Tensor, *maps: nn.Linear) -> tuple[Tensor, ...]:
+    """What each of the linear maps makes of one input, (..., K) -> (..., N): `map(rows)`, or from packed weights."""
+    if torch.compiler.is_compiling() or not getattr(_inside, "now", False) or "packed" not in maps[0].__dict__:
+        return tuple(each(rows) for each in maps)
+    packed: Any = maps[0].packed
+    products: tuple[Tensor, ...] = packed.products(rows, maps)
+    return products
+
+
+@contextmanager
+def packed_weights(model: nn.Module) -> Iterator[None]:
+    """Within it, `project` multiplies with packed weights where the model has some; those that are old are forgotten.
+
+    It does not where anything is to be differentiated, compiled or cast, or the model is training.
+    """
+    if (
+        getattr(_inside, "now", False)
+        or "has_packed_weights" not in model.__dict__
+        or torch.compiler.is_compiling()
+        or torch.is_grad_enabled()
+        or torch.is_autocast_enabled("cpu")
+        or model.training
+    ):
+        yield
+        return
+    for module in model.modules():
+        packed = module.__dict__.get("packed")
+        if packed is not None and packed.maps and not packed.is_current():
+            packed.clear()
+    _inside.now = True
+    try:
+        yield
+    finally:
+        _inside.now = False
+
+
+def pack(model: nn.Module) -> None:
+    """Gives each linear map of a model its place for packed weights, if this machine can use them."""
+    if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        model.has_packed_weights = True  # type: ignore[assignment]
+        for module in model.modules():
+            if type(module) is nn.Linear:
+                module.packed = PackedWeights()  # type: ignore[assignment]
+
+
+def free(model: nn.Module) -> None:
+    """Frees what is packed, until it is needed again."""
+    for module in model.modules():
+        if "packed" in module.__dict__:
+            module.packed.clear()  # type: ignore[operator, union-attr]
+
+
+def _is_plain(linear: nn.Linear) -> bool:
+    """Whether nobody has replaced, hooked, quantised or sharded it, and its weight is of a type that can be packed."""
+    weight = linear.weight
+    return (
+        type(linear) is nn.Linear
+        and not (linear._forward_hooks or linear._forward_pre_hooks or "forward" in linear.__dict__)
+        and type(weight) is nn.Parameter
+        and weight.dtype in TYPES
+        and weight.device.type == "cpu"
+        and not weight.is_inference()
+        and (weight.dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
+    )
+
+
+def _mark(source: Tensor) -> tuple[Any, ...]:
+    """What differs if a weight does: its place, its count of changes, some of its values."""
+    flat = source.detach().view(-1)
+    return source.data_ptr(), source._version, flat[:: max(1, len(flat) // SAMPLED_VALUES)].tolist()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from .commands import tokenizers
 from .commands.averaging import average
+from .commands.demo import demo
 from .commands.environment import doctor
 from .commands.evaluation import evaluate, likelihood, score
 from .commands.exercises import EXERCISES
@@ -57,6 +58,7 @@ COMMANDS: dict[str, Command | Group] = {
     "translate": translate,
     "generate": generate,
     "serve": serve,
+    "demo": demo,
     "check": check,
     "convert": convert,
     "export": export,

@@ -61,6 +61,7 @@ tokenization is one."""
 def modules() -> dict[str, Path]:
     """Every module by its name, `training.data.corpus`; a folder's own is the folder's name."""
     paths = {path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.py")}
+    paths -= {*(REPOSITORY / "paperformer" / "shipped_models").glob("*/*.py")}  # which travels with their weights
     return {
         ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__"): path for path in paths
     }

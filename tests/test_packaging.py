@@ -15,7 +15,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 FOLDERS = PYPROJECT["tool"]["setuptools"]["package-dir"]  # {"paperformer.modeling": "modeling", ...}
-DATA_SUFFIXES = {".py", ".yaml", ".xz", ".md", ".jinja", ".typed"}
+DATA_SUFFIXES = {".py", ".yaml", ".xz", ".md", ".jinja", ".typed", ".json", ".safetensors", ".css", ".js"}
 
 
 def source_files() -> dict[str, Path]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 from ..commands.loading import check_task, load
+from ..shipped_models import find_shipped
 from ..training.console.input_error import InputError
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from .runs import Run
 
 Model = Union[str, os.PathLike[str], "Run", "PreTrainedModel"]
-"""A model's folder or a run's, a name on the Hub, a run, or a model that has been loaded."""
+"""A model's folder or a run's, the name of a shipped one or one on the Hub, a run, or a model that has been loaded."""
 
 
 def load_given(
@@ -46,7 +47,7 @@ def load_given(
 
 
 def place_of(model: "str | os.PathLike[str] | Run") -> str:
-    """A model's folder, be it given by its run or that of its run, or its name on the Hub.
+    """A model's folder, be it given by its run, that of its run or the name of a shipped one, or its name on the Hub.
 
     Raises:
         InputError: if the run is not finished.
@@ -55,7 +56,7 @@ def place_of(model: "str | os.PathLike[str] | Run") -> str:
         return str(model.model_folder)
     place = os.fspath(model)
     if not (Path(place) / "recipe.yaml").is_file():
-        return place
+        return str(find_shipped(place) or place)
     from .runs import Run  # and with it transformers, which takes seconds
 
     return str(Run(place).model_folder)

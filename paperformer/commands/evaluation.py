@@ -96,7 +96,8 @@ def evaluate(
     """Score a model: its translations against references, also beside another model's, or how likely a text is to it.
 
     Args:
-        model: A model of any kind: its folder, a run's folder, or its name on the Hub.
+        model: A model of any kind: its folder, a run's folder, its name on the Hub, or that of one that comes with
+            paperformer: cldr-en-de, shakespeare-lm.
         text: File to translate, one sentence a line; for a language model or masked model, running text.
         reference: File of raw reference translations, line by line those of the text; or several, '[one.de,two.de]'.
             Without it, the text is a file of pairs, such as .tsv, source first.
@@ -171,7 +172,8 @@ def likelihood(
     scored, and that is told on standard error.
 
     Args:
-        model: A translation model's or a language model's folder, or its name on the Hub.
+        model: A translation model's or a language model's folder, its name on the Hub, or that of one that comes with
+            paperformer: cldr-en-de, shakespeare-lm.
         input: File of pairs, a source, a tab and its translation a line, or for a language model of texts, one a line;
             perhaps compressed; - reads standard input.
         translations: File of the translations, line by line, where INPUT has the sources alone.

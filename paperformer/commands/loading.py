@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..shipped_models import describe_shipped, find_shipped
 from ..training.console.input_error import InputError
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def load_fast_tokenizer(name: str) -> "PreTrainedTokenizerFast":
 
     be_quiet()
     _check_place(name, "a tokenizer's folder")
-    tokenizer = load_tokenizer(name)
+    tokenizer = load_tokenizer(str(find_shipped(name) or name))
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise InputError(f"{name} holds a {type(tokenizer).__name__}; it must be a fast tokenizer (tokenizer.json)")
     return tokenizer
@@ -242,4 +243,6 @@ def _loading(name: str, kind: str, *also: type[Exception]) -> Iterator[None]:
         reason = explain_download(error, name) or missing + " ".join(
             [first, *(rest[:1] if first.endswith(":") else [])]
         )  # "Validation error for ...:"
+        if not Path(name).exists() and "/" not in name:  # perhaps a shipped one was meant
+            reason = f"{reason.rstrip('.')}; paperformer itself brings {describe_shipped()}"
         raise InputError(f"{name} is no {kind} that can be loaded: {reason}") from error

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
+from ..api.given_models import place_of
 from ..training.console.input_error import InputError
 from .loading import be_quiet, load_config
 
@@ -20,7 +21,8 @@ def convert(model: str, output: str, allow_pickle: bool = False, **direction: Un
     """Convert a model to, or from, an architecture of transformers; it is written only if it computes the same.
 
     Args:
-        model: A model's folder, or its name on the Hub.
+        model: A model's folder, its name on the Hub, or that of one that comes with paperformer: cldr-en-de,
+            shakespeare-lm.
         output: Folder to write.
         allow_pickle: Read weights that are pickled (pytorch_model.bin) where there are no safetensors. A pickle can
             hold code; PyTorch refuses to run it, but allow this only for models whose source you trust.
@@ -29,6 +31,7 @@ def convert(model: str, output: str, allow_pickle: bool = False, **direction: Un
 
     if len(direction) != 1:
         raise InputError("give either --to ARCHITECTURE or --from ARCHITECTURE, one of " + ", ".join(ARCHITECTURES))
+    model = place_of(model)
     load_config(model)  # which says in a line why it cannot be
     architecture = ARCHITECTURES[direction["from"] if "from" in direction else direction["to"]]
     report = convert_folder(model, Path(output), architecture, to_ours="from" in direction, allow_pickle=allow_pickle)

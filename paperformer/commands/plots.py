@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+from ..api.given_models import place_of
 from ..training.console.input_error import InputError
 from .loading import load_model, load_target_tokenizer, load_tokenizer, model_name
 
@@ -22,7 +23,8 @@ def plot_attention(
     """Draw what each token of a text attends to: a heat map for each layer and head, rows are queries, columns keys.
 
     Args:
-        model: A model's folder of any family, or its name on the Hub.
+        model: A model's folder of any family, its name on the Hub, or that of one that comes with paperformer:
+            cldr-en-de, shakespeare-lm.
         text: What the model reads; for a translation model the source.
         target: For a translation model, the translation that it is made to write; by default its own.
         part: Which attention of a translation model: of the encoder, of the decoder to itself, or across from the
@@ -37,7 +39,7 @@ def plot_attention(
     from ..plots.attention_maps import collect_attention, draw_attention
     from ..plots.figure_file import check_figure_path, save_figure
 
-    path = check_figure_path(output)
+    path, model = check_figure_path(output), place_of(model)
     # The one implementation that shows its weights.
     loaded = load_model(model, trust_remote_code=trust_remote_code, attn_implementation="eager")
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code)
@@ -56,7 +58,8 @@ def plot_positions(model: str, length: int | None = None, output: str = "positio
     """Draw what a model knows of positions: their vectors and similarities, RoPE's scores by distance, or the biases.
 
     Args:
-        model: A paperformer model's folder, or its name on the Hub.
+        model: A model's folder, its name on the Hub, or that of one that comes with paperformer: cldr-en-de,
+            shakespeare-lm.
         length: How many positions to draw; by default 128, or all if the model takes fewer.
         output: File to write, .svg or .png.
     """
@@ -65,7 +68,7 @@ def plot_positions(model: str, length: int | None = None, output: str = "positio
 
     if length is not None and length < 2:
         raise InputError(f"--length is {length}; it must be at least 2")
-    path = check_figure_path(output)
+    path, model = check_figure_path(output), place_of(model)
     loaded = load_model(model, device_map="cpu")
     length = length or min(128, loaded.config.max_position_embeddings)
     save_figure(draw_positions(loaded, model_name(model), length), path)

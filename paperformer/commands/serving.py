@@ -31,7 +31,8 @@ def serve(
     requests have to bring along is read from a file, or from the variable PAPERFORMER_SERVE_TOKEN.
 
     Args:
-        model: A model's folder, or its name on the Hub.
+        model: A model's folder, its name on the Hub, or that of one that comes with paperformer: cldr-en-de,
+            shakespeare-lm.
         host: Address to listen at; 0.0.0.0 is all of this machine's.
         port: Port to listen at; 0 takes one that is free.
         name: What clients call the model; by default the name of its run or folder.
@@ -81,7 +82,8 @@ def check(model: str, trust_remote_code: bool = False) -> None:
     would be. Files for CTranslate2, ONNX Runtime and llama.cpp are made by paperformer export.
 
     Args:
-        model: A model's folder, or its name on the Hub.
+        model: A model's folder, its name on the Hub, or that of one that comes with paperformer: cldr-en-de,
+            shakespeare-lm.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     from ..compatibility.report import check_engines

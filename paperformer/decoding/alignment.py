@@ -81,20 +81,32 @@ def cross_attention(
     Raises:
         InputError: if there is no such layer, or the attention never computes weights.
     """
-    if getattr(model.config, "linear_attention", False):
-        raise InputError("the model has linear attention, which never computes weights; nothing can be aligned")
-    ids = pad(sources, 0).to(model.device)
-    with _eager_attention(model):
-        attentions = model(
-            input_ids=ids,
-            attention_mask=pad([[1] * len(row) for row in sources], 0).to(model.device),
-            labels=pad(targets, -100).to(model.device),
-            output_attentions=True,
-        ).cross_attentions  # layers x (B, H, T, S)
+    attentions = cross_attentions(model, sources, targets)
     chosen = max(0, len(attentions) - 2) if layer is None else layer
     if not 0 <= chosen < len(attentions):
         raise InputError(f"alignment_layer is {layer}; the decoder has layers from 0 to {len(attentions) - 1}")
     return attentions[chosen].float().mean(1)
+
+
+def cross_attentions(
+    model: PreTrainedModel, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> tuple[Tensor, ...]:
+    """The same of each layer and head: for every layer (B, H, T, S).
+
+    Raises:
+        InputError: if the attention never computes weights.
+    """
+    if getattr(model.config, "linear_attention", False):
+        raise InputError("the model has linear attention, which never computes weights; nothing can be aligned")
+    ids = pad(sources, 0).to(model.device)
+    with _eager_attention(model):
+        attentions: tuple[Tensor, ...] = model(
+            input_ids=ids,
+            attention_mask=pad([[1] * len(row) for row in sources], 0).to(model.device),
+            labels=pad(targets, -100).to(model.device),
+            output_attentions=True,
+        ).cross_attentions
+    return attentions
 
 
 @contextmanager

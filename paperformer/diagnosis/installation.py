@@ -18,6 +18,7 @@ EXTRAS = {
     "energy": "what training takes of an NVIDIA GPU's energy",
     "lm-eval": "the tasks of the Evaluation Harness",
     "serve": "paperformer serve",
+    "demo": "paperformer demo",
     "ctranslate2": "exports to CTranslate2, and translating with it",
     "onnx": "exports to ONNX, and translating with them",
     "gguf": "exports to llama.cpp",

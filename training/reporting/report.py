@@ -81,8 +81,8 @@ def build_report(path: Path) -> str:
             damaged.append(file.name)
             return empty
 
-    records = _keep_records(read(folder.metrics_path, folder.metrics, []))
-    samples = _keep_records(read(folder.samples_path, folder.samples, []))
+    records = keep_records(read(folder.metrics_path, folder.metrics, []))
+    samples = keep_records(read(folder.samples_path, folder.samples, []))
     test_samples_path = folder.evaluation_path / "samples.jsonl"
     return _template().render(
         run=run,
@@ -91,11 +91,11 @@ def build_report(path: Path) -> str:
         heat_map=_map_norms(records),
         starts=[record for record in records if "hardware" in record],
         events=[record for record in records if "event" in record],
-        sample_histories=_follow_samples(samples),
+        sample_histories=follow_samples(samples),
         test_samples=[s for s in read(test_samples_path, lambda: _read_lines(test_samples_path), []) if _is_sample(s)],
         data=_summarise_data(read(folder.data_path, lambda: json.loads(folder.data_path.read_text("utf-8")), {})),
         tokens=_count_tokens(records),
-        memory=max((value for _, value in _collect_points(records, "memory")), default=None),
+        memory=max((value for _, value in collect_points(records, "memory")), default=None),
         recipe=read(folder.recipe_path, lambda: folder.recipe_path.read_text("utf-8"), ""),
         damaged=damaged,
         box={"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "bottom": BOTTOM},
@@ -113,7 +113,7 @@ def _template() -> Template:
 # --- records ---
 
 
-def _keep_records(records: Any) -> list[dict[str, Any]]:
+def keep_records(records: Any) -> list[dict[str, Any]]:
     """The records that have the form of all records: a mapping with a step."""
     return [record for record in records if isinstance(record, dict) and isinstance(record.get("step"), int)]
 
@@ -127,7 +127,7 @@ def _is_sample(sample: Any) -> bool:
     return isinstance(sample, list) and len(sample) in (2, 3)
 
 
-def _collect_points(records: Iterable[Mapping[str, Any]], name: str, unit: float = 1.0) -> list[Point]:
+def collect_points(records: Iterable[Mapping[str, Any]], name: str, unit: float = 1.0) -> list[Point]:
     """A figure by step; of a step that was done again, after a roll-back, the last value. Only what can be drawn."""
     values = {record["step"]: record[name] for record in records if name in record}
     return sorted((step, value / unit) for step, value in values.items() if _is_finite(value))
@@ -180,7 +180,8 @@ class SampleHistory:
     """(step, output)."""
 
 
-def _follow_samples(records: Iterable[Mapping[str, Any]]) -> list[SampleHistory]:
+def follow_samples(records: Iterable[Mapping[str, Any]]) -> list[SampleHistory]:
+    """What the model has made of each input, from the records of samples.jsonl."""
     histories: dict[tuple[str, ...], dict[int, str]] = {}
     for record in records:
         samples = record.get("samples")
@@ -240,16 +241,16 @@ def _draw_charts(records: Sequence[Mapping[str, Any]]) -> list[Chart]:
         if isinstance(record.get("validation"), dict)
     ]
     scores = dict.fromkeys(name for scores in validations for name in scores if name not in ("step", "loss"))
-    losses = {"training": _collect_points(records, "loss"), "validation": _collect_points(validations, "loss")}
-    charts = [_draw_chart("Loss, nats a token", losses)]
-    charts += [_draw_chart(f"Validation {name}", {name: _collect_points(validations, name)}) for name in scores]
+    losses = {"training": collect_points(records, "loss"), "validation": collect_points(validations, "loss")}
+    charts = [draw_chart("Loss, nats a token", losses)]
+    charts += [draw_chart(f"Validation {name}", {name: collect_points(validations, name)}) for name in scores]
     charts += [
-        _draw_chart(title, {"value": _collect_points(records, *figure)}, low=0.0) for title, figure in AMOUNTS.items()
+        draw_chart(title, {"value": collect_points(records, *figure)}, low=0.0) for title, figure in AMOUNTS.items()
     ]
     return [chart for chart in charts if chart is not None]
 
 
-def _draw_chart(title: str, curves: Mapping[str, list[Point]], low: float = math.inf) -> Chart | None:
+def draw_chart(title: str, curves: Mapping[str, list[Point]], low: float = math.inf) -> Chart | None:
     """A chart of those curves that have points; None if none has two.
 
     Args:

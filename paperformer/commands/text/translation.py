@@ -77,7 +77,7 @@ def translate(
     are not UTF-8, control characters), is told on standard error.
 
     Args:
-        model: A translation model's folder, or its name on the Hub.
+        model: A translation model's folder, its name on the Hub, or cldr-en-de, which comes with paperformer.
         input: File to translate, one sentence a line, perhaps compressed; - reads standard input.
         output: File for the translations; - writes standard output. It is FILE.part until it is complete; the same
             command goes on where it was interrupted.

@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"paperformer needs Python 3.11 or newer, and $(PYTHON) is {sys.version.split()[0]}; call make PYTHON=/path/to/python3")'
 	@echo "Installing into $(VENV): some minutes, most of them PyTorch."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,plots,tracking,langid,serve]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,plots,tracking,langid,serve,demo]'
 	@touch $@
 
 # The oldest transformers that pyproject.toml admits, with what it wants older; all else is shared with $(VENV), which is

@@ -13,7 +13,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -21,7 +20,6 @@ from safetensors.torch import load_file, save_file
 
 import paperformer
 from paperformer.api.text_scores import evaluate_text
-from paperformer.commands.loading import load
 from paperformer.shipped_models import FOLDER
 from paperformer.training.evaluation.evaluation_file import fields_of
 from paperformer.training.evaluation.metrics import Score
@@ -43,8 +41,10 @@ FACTS: dict[str, dict[str, str]] = {
         "licence": "Weights and code: Apache-2.0. The plays it was trained on are in the public domain.",
     },
 }
-LEFT_OUT = ("metrics.jsonl", "evaluation", "__pycache__")
-"""Of the run's model: what does not load it."""
+LEFT_OUT = ("metrics.jsonl", "evaluation", "*.py", "__pycache__")
+"""Of the run's model: what does not load it here, where its code is the package's own."""
+CODE_FIELDS = ("auto_map", "custom_pipelines")
+"""Of config.json: what says where the code lies. `save_pretrained` writes both again."""
 
 
 def read_lines(path: Path) -> list[str]:
@@ -66,11 +66,9 @@ def convert(run: Path, folder: Path) -> None:
     assert all(tensor.isfinite().all() for tensor in halved.values())
     (folder / "model.safetensors").unlink()
     save_file(halved, folder / "model.safetensors", metadata={"format": "pt"})
-    with TemporaryDirectory() as saved:  # with the code as it is now
-        model, _ = load(str(run / "model"), None)
-        model.save_pretrained(saved)
-        for path in Path(saved).glob("*.py"):
-            shutil.copyfile(path, folder / path.name)
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    config = {name: value for name, value in config.items() if name not in CODE_FIELDS}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
     for path in folder.iterdir():
         path.chmod(0o644)
 

@@ -47,7 +47,8 @@ def demo(
         if browser:  # whose request waits at the listener until it is served
             Thread(target=webbrowser.open, args=[address], daemon=True).start()
         Thread(target=preload, args=[shown], daemon=True).start()
-        server.serve(application, listener, "\n".join(lines), 2.0)
+        # A page that is open keeps a stream open, which has to be given up in the end: no error.
+        server.serve(application, listener, "\n".join(lines), 1.0, log_level="critical")
 
 
 def _import_server() -> Any:

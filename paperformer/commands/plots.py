@@ -23,8 +23,7 @@ def plot_attention(
     """Draw what each token of a text attends to: a heat map for each layer and head, rows are queries, columns keys.
 
     Args:
-        model: A model's folder of any family, its name on the Hub, or that of one that comes with paperformer:
-            cldr-en-de, shakespeare-lm.
+        model: A model's folder of any family, its name on the Hub, or that of one that comes with paperformer.
         text: What the model reads; for a translation model the source.
         target: For a translation model, the translation that it is made to write; by default its own.
         part: Which attention of a translation model: of the encoder, of the decoder to itself, or across from the
@@ -58,8 +57,7 @@ def plot_positions(model: str, length: int | None = None, output: str = "positio
     """Draw what a model knows of positions: their vectors and similarities, RoPE's scores by distance, or the biases.
 
     Args:
-        model: A model's folder, its name on the Hub, or that of one that comes with paperformer: cldr-en-de,
-            shakespeare-lm.
+        model: A paperformer model's folder, its name on the Hub, or that of one that comes with paperformer.
         length: How many positions to draw; by default 128, or all if the model takes fewer.
         output: File to write, .svg or .png.
     """

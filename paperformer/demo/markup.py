@@ -76,7 +76,7 @@ def _show_difference(text: str, other: str) -> str:
 
 def show_tree(root: Branch, translations: Sequence[Translation]) -> str:
     """A tree of translations: what they share once, and at each end the score of one."""
-    return f'<div class="pf-scroll"><ul class="pf-tree">{_show_branch(root, translations)}</ul></div>'
+    return f'<div class="pf-scroll" tabindex="0"><ul class="pf-tree">{_show_branch(root, translations)}</ul></div>'
 
 
 def _show_branch(branch: Branch, translations: Sequence[Translation]) -> str:

@@ -1,6 +1,6 @@
 """Training runs of a folder: which there are, how they go, and how they compare."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ def show_runs(output_dir: Path, names: Sequence[str]) -> str:
     folders = {name: _folder(output_dir / name) for name in good}
     charts = draw_charts({name: keep_records(folder.metrics()) for name, folder in folders.items()})
     parts.append(show_charts(charts) if charts else show_state("empty", "There are too few figures for a curve yet."))
+    parts.append(_show_differences(good))
     parts += [_show_samples(name, folder, titled=len(good) > 1) for name, folder in folders.items()]
     return "".join(parts)
 
@@ -52,7 +53,7 @@ def _folder(path: Path) -> RunFolder:
 
 
 def _show_table(runs: dict[str, RunRecord]) -> str:
-    """How far runs are, their scores, and the fields of their recipes that differ."""
+    """How far runs are, and their scores."""
     records = list(runs.values())
     rows = [
         _row("steps", [run.state for run in records]),
@@ -63,10 +64,23 @@ def _show_table(runs: dict[str, RunRecord]) -> str:
         best = [value is not None and value == score.best for value in score.values]
         values = ["" if value is None else f"{value:.{score.digits}f}" for value in score.values]
         rows.append(_row(f"{score.split} {score.metric.name}", values, best))
-    rows += [_row(name, [str(run.recipe.get(name, "")) for run in records]) for name in differing_fields(records)]
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in runs)
+    return _table(runs, rows)
+
+
+def _show_differences(runs: dict[str, RunRecord]) -> str:
+    """The fields in which the recipes of runs differ."""
+    records = list(runs.values())
+    rows = [_row(name, [str(run.recipe.get(name, "")) for run in records]) for name in differing_fields(records)]
+    if not rows:
+        return ""
+    title = "In what their recipes differ"
+    return f'<details class="pf-samples" open><summary>{title}</summary>{_table(runs, rows)}</details>'
+
+
+def _table(names: Iterable[str], rows: Sequence[str]) -> str:
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
     return (
-        f'<div class="pf-scroll"><table class="pf-table"><thead><tr><th></th>{heads}</tr></thead>'
+        f'<div class="pf-scroll" tabindex="0"><table class="pf-table"><thead><tr><th></th>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 

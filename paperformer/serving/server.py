@@ -35,7 +35,9 @@ class Server(uvicorn.Server):
             say(self.greeting)
 
 
-def serve(application: FastAPI, listener: socket.socket, greeting: str, stop_timeout: float) -> None:
+def serve(
+    application: FastAPI, listener: socket.socket, greeting: str, stop_timeout: float, log_level: str = "warning"
+) -> None:
     """Answers until SIGTERM or Ctrl-C; then takes nothing more, and ends when all that was taken is answered.
 
     Args:
@@ -43,13 +45,14 @@ def serve(application: FastAPI, listener: socket.socket, greeting: str, stop_tim
         listener: where requests come in.
         greeting: said when they can come.
         stop_timeout: seconds after which what is not finished then is given up.
+        log_level: what uvicorn tells of.
 
     Raises:
         KeyboardInterrupt: at the end, if it was Ctrl-C.
     """
     config = uvicorn.Config(
         application,
-        log_level="warning",
+        log_level=log_level,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=max(1, round(stop_timeout)),

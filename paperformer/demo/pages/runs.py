@@ -26,7 +26,7 @@ def add_runs_tab(output_dir: Path) -> None:
     seen = gr.State(stamp(output_dir, names[:1]))
     with gr.Row():
         chosen = gr.Dropdown(names, value=names[:1], multiselect=True, label=f"Runs in {output_dir}", elem_id="pf-runs")
-        again = gr.Button("Look for new runs", scale=0, min_width=160, elem_id="pf-look")
+        again = gr.Button("Look for new runs", scale=0, min_width=200, elem_id="pf-look")
     nothing = f"There are no runs in {output_dir}; paperformer train makes some, and --output_dir names another folder."
     first = show_runs(output_dir, names[:1]) if names else show_state("empty", nothing)
     shown = own_html(first, elem_id="pf-run")

@@ -56,7 +56,7 @@ def test_a_file_that_is_not_what_it_is_called_is_refused(seq2seq: Any, tmp_path:
     path = tmp_path / "unit.xlf"
     path.write_text("no XML", "utf-8")
     translator = Translator(seq2seq.model, seq2seq.tokenizer)
-    with pytest.raises(InputError, match="unit.xlf"):
+    with pytest.raises(InputError, match=r"unit\.xlf"):
         translate_file(translator, path, tmp_path / "out", FormatOptions(), lambda *_: None)
 
 

@@ -1,5 +1,6 @@
 """What is shown as HTML: texts of models and of visitors are texts in it, whatever they are."""
 
+import base64
 from html.parser import HTMLParser
 from typing import Any
 
@@ -15,9 +16,9 @@ from paperformer.demo.tokens import Token
 from paperformer.serving.engines.masks import Filling
 
 HOSTILE = "</span><script>alert('1')</script><img src=x onerror=\"alert(2)\">${alert(3)}&amp;"
-TAGS = {
-    *"section h3 h4 p span div ul li b mark label select option button table caption thead tbody tr th td i code".split()
-}
+TAGS = set(
+    "section h3 h4 p span div ul li b mark label select option button table caption thead tbody tr th td i code".split()  # noqa: SIM905
+)
 
 
 def token(text: str, word: int | None = 0) -> Token:
@@ -96,8 +97,6 @@ def test_a_model_shows_its_translations_and_in_what_they_differ() -> None:
 def test_attention_is_packed_a_byte_a_weight() -> None:
     weights = np.linspace(0, 1, 2 * 3 * 2 * 2).reshape(2, 3, 2, 2).astype(np.float32)
     read = Reader(markup.show_attention(WordAttention(["a", "b"], ["c", "d"], weights)))
-    import base64
-
     (packed,) = read.attributes["data-weights"]
     unpacked = np.frombuffer(base64.b64decode(packed), np.uint8).reshape(weights.shape) / 255
     assert np.abs(unpacked - weights).max() <= 0.5 / 255 + 1e-6

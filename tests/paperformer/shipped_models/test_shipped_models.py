@@ -2,10 +2,6 @@
 
 import hashlib
 import json
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,29 +123,8 @@ def test_weights_are_loaded_in_32_bits() -> None:
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
-LOAD = """
-import sys
-sys.modules["paperformer"] = None
-import transformers
-from transformers import pipeline
-transformers.logging.set_verbosity_error()
-translator, writer = sys.argv[1:]
-translate = pipeline("translation", model=translator, trust_remote_code=True)
-print(translate("Wednesday, March 5, 2025")[0]["translation_text"])
-generate = pipeline("text-generation", model=writer, trust_remote_code=True)
-print(generate("KING RICHARD:", max_new_tokens=5)[0]["generated_text"][:13])
-"""
-
-
-def test_they_load_without_paperformer(tmp_path: Path) -> None:
-    folders = [shutil.copytree(shipped_models()[name].folder, tmp_path / name) for name in NAMES]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")}
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", LOAD, *map(str, folders)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-        timeout=250,
-    )
-    assert done.stdout.splitlines()[-2:] == ["Mittwoch, 5. März 2025", "KING RICHARD:"], done.stderr
+def test_what_is_saved_from_one_carries_its_code(tmp_path: Path) -> None:
+    load_model(place_of("shakespeare-lm")).save_pretrained(tmp_path)
+    assert (tmp_path / "modeling_lm.py").is_file()
+    assert "auto_map" in json.loads((tmp_path / "config.json").read_text("utf-8"))
+    assert not list(shipped_models()["shakespeare-lm"].folder.glob("*.py"))

@@ -73,6 +73,18 @@ def convert(run: Path, folder: Path) -> None:
         path.chmod(0o644)
 
 
+def use(name: str) -> str:
+    """How it is used: by its name, from an installed paperformer, whose code it is."""
+    command = f"echo {FACTS[name]['example']!r} | paperformer translate {name}"
+    if FACTS[name]["task"] == "text-generation":
+        command = f"paperformer generate {name} {FACTS[name]['example'].strip()!r}"
+    return (
+        f"## Use\n\nIt comes with paperformer and is found by its name:\n\n```bash\n{command}\n```\n\n"
+        f"`paperformer.translate` and `paperformer.generate` take the name as well, and what `save_pretrained` writes of "
+        f"it loads\nwith transformers alone.\n\n"
+    )
+
+
 def write_card(folder: Path, name: str, before: list[Score], after: list[Score]) -> None:
     """Adds what became of the weights; the run's own figures stay, and its name where it is that of a recipe."""
     rows = [
@@ -90,11 +102,11 @@ def write_card(folder: Path, name: str, before: list[Score], after: list[Score])
             "|---|---:|---:|---|",
             *rows,
             "",
-            f"`paperformer {'translate' if name == 'cldr-en-de' else 'generate'} {name}` finds it by its name.",
-            "",
         ]
     )
     card = (folder / "README.md").read_text("utf-8")
+    card, number = re.subn(r"## Use\n.*?(?=## Results\n)", lambda _: use(name), card, flags=re.DOTALL)
+    assert number == 1
     card, number = re.subn(r"## Licence\n.*", "", card, flags=re.DOTALL)
     assert number == 1
     card = re.sub(r"^license: .*\n", "", card, count=1)

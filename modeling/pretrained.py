@@ -89,7 +89,7 @@ class PaperformerPreTrainedModel(PreTrainedModel):
         return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
 
     def pack_weights(self) -> Self:
-        """Makes inference on a CPU faster, for a second copy of the weights in memory; returns the model.
+        """Makes inference on a CPU faster, for up to two copies of the weights in memory; returns the model.
 
         Products of a few rows, of which decoding consists, take half the time and less (`decoding.packed_weights`).
         Weights, `state_dict`, saved files and training are what they were; weights that change are packed anew. Outputs

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 
+PARAMETERS_TO_PACK = 10_000_000  # with 2.5 million, decoding takes as long from packed weights
+
+
 def load(
     model: str, task: str | None, *, trust_remote_code: bool = False
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
@@ -81,7 +84,8 @@ def load_model(
         load_model_class = auto_classes[own_task].from_pretrained
         loaded, _ = load_exactly(load_model_class, model, called=called, allow_pickle=trust_remote_code, **options)
         loaded.eval()
-        if device == "cpu" and hasattr(loaded, "pack_weights"):  # ours; it is only going to be used
+        is_ours = hasattr(loaded, "pack_weights")
+        if device == "cpu" and is_ours and loaded.num_parameters() >= PARAMETERS_TO_PACK:
             loaded.pack_weights()  # type: ignore[operator]
         return loaded
 

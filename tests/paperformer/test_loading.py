@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM
 
 from paperformer.cli import main
+from paperformer.commands import loading
 
 from .conftest import Saved
 from .hub_cache import cache_repository
@@ -180,3 +181,10 @@ def test_our_own_families_run_no_code_of_their_folder(
     assert capsys.readouterr().out.count("\n") == 1
     assert not marker.exists()
     assert AutoModelForSeq2SeqLM.from_pretrained(copied).config.model_type == "paperformer-seq2seq"
+
+
+@pytest.mark.parametrize("smallest", [10, 10**9])
+def test_only_large_models_are_packed(copied: Path, monkeypatch: pytest.MonkeyPatch, smallest: int) -> None:
+    monkeypatch.setattr(loading, "PARAMETERS_TO_PACK", smallest)
+    model = loading.load_model(str(copied), "translation")
+    assert hasattr(model, "has_packed_weights") is (smallest == 10)

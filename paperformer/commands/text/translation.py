@@ -224,12 +224,15 @@ def _load(asked: Asked) -> "Translator":
 
 
 def _translate_records(asked: Asked, found: FormatName, options: FormatOptions) -> None:
+    from ...api.translators import aligned_work
     from ...translation.checking import text_of
     from ...translation.formats.record_output import RecordFile, RecordOutput
     from .translated_files import translate_file
 
     refuse_searching(asked.searching, asked.input, found)
     work, _ = work_of(**asked.decoding, searching=asked.searching)
+    if asked.searching.get("engine", "torch") == "torch":  # others have no attention to see
+        work = aligned_work(work, asked.decoding["prefix"])
 
     def open_output() -> "RecordFile | RecordOutput":
         if asked.output == "-":
@@ -251,7 +254,7 @@ def _translate_catalogue(asked: Asked, fuzzy_below: float) -> None:
     from ...translation.catalogues import Catalogue, CatalogueFile
     from ...translation.checking import text_of
     from ...translation.likelihood import confidences
-    from ...translation.line_output import standard_output
+    from ...translation.line_output import refuse_compression, standard_output
 
     refuse_searching(asked.searching, asked.input, "gettext")
     if asked.searching.get("processes", 1) != 1 or asked.searching.get("engine", "torch") != "torch":
@@ -263,6 +266,9 @@ def _translate_catalogue(asked: Asked, fuzzy_below: float) -> None:
         raise InputError("a message catalogue is read as a whole; give it as a file: --input")
     if not 0 <= fuzzy_below <= 1:
         raise InputError(f"fuzzy_below is {fuzzy_below}; it must be a probability from 0 to 1")
+    refuse_compression(Path(asked.output))
+    if asked.output != "-" and Path(asked.output).exists() and not asked.overwrite:
+        raise InputError(f"{asked.output} is there already; give another --output, or --overwrite true")
     work, _ = work_of(**asked.decoding, searching=asked.searching)
     catalogue = Catalogue(Path(asked.input))
 

@@ -23,7 +23,7 @@ import paperformer
 from paperformer.commands.loading import load
 from paperformer.training.engine.devices.hardware import describe_hardware
 from paperformer.training.evaluation.metrics import score_outputs
-from paperformer.translation.formats.marked_text import Code, MarkedText, Token
+from paperformer.translation.formats.marked_text import AlignedText, Code, MarkedText, Token
 
 RESULTS = Path(__file__).parent / "results" / "inline_elements.md"
 MARKS = [
@@ -36,6 +36,7 @@ NOUNS = {
 OPEN, CLOSE = Code("<g>", "open"), Code("</g>", "close")
 
 Translate = Callable[[Sequence[str]], list[str]]
+Align = Callable[[Sequence[str], Sequence[str]], Sequence[Sequence[tuple[int, int]]]]
 Parts = tuple[str, str, str]
 
 
@@ -60,8 +61,8 @@ def with_marks(translate: Translate, spans: Sequence[Parts], marks: tuple[str, s
     return kept, [re.sub(r"\s+([.,])", r"\1", text) for text in texts]
 
 
-def place_nouns(translate: Translate, sentences: Sequence[str]) -> tuple[int, int]:
-    """Of how many nouns the translation is inside the elements, and how many there are."""
+def place_nouns(translate: Translate, align: Align, sentences: Sequence[str]) -> tuple[int, int, int]:
+    """Of how many nouns the translation is inside the elements: in proportion, by alignment; and how many there are."""
     texts: list[MarkedText] = []
     expected = []
     for sentence in sentences:
@@ -70,13 +71,15 @@ def place_nouns(translate: Translate, sentences: Sequence[str]) -> tuple[int, in
             before, behind = re.split(rf"\b{noun}\b", sentence, maxsplit=1)
             texts.append(MarkedText([before, OPEN, noun, CLOSE, behind]))
             expected.append(NOUNS[noun])
-    right = all_in_all = 0
-    outputs = translate([marked.texts[0] for marked in texts])
-    for marked, word, output in zip(texts, expected, outputs, strict=True):
+    in_proportion = aligned = all_in_all = 0
+    lines = [marked.texts[0] for marked in texts]
+    outputs = translate(lines)
+    for marked, word, output, pairs in zip(texts, expected, outputs, align(lines, outputs), strict=True):
         if output.lower().count(word) == 1:
             all_in_all += 1
-            right += word in inside(marked.fill([output])).lower()
-    return right, all_in_all
+            in_proportion += word in inside(marked.fill([output])).lower()
+            aligned += word in inside(marked.fill([AlignedText(output, pairs)])).lower()
+    return in_proportion, aligned, all_in_all
 
 
 def inside(tokens: Sequence[Token]) -> str:
@@ -104,9 +107,14 @@ def measure(options: argparse.Namespace) -> str:
     report("borders of segments", len(spans), [" ".join(parts[at : at + 3]) for at in range(0, len(parts), 3)])
     for marks in MARKS:
         report(" and ".join(f"`{mark}`" for mark in marks), *with_marks(translate, spans, marks))
-    right, all_in_all = place_nouns(translate, sources)
+
+    def align(lines: Sequence[str], outputs: Sequence[str]) -> Sequence[Sequence[tuple[int, int]]]:
+        return paperformer.align(model, lines, outputs, tokenizer=tokenizer)
+
+    right, aligned, all_in_all = place_nouns(translate, align, sources)
     rows.append(
-        f"\nOf {all_in_all} nouns, {right} ({right / all_in_all:.0%}) are inside the pair in the translation too."
+        f"\nOf {all_in_all} nouns, {aligned} ({aligned / all_in_all:.0%}) are inside the pair in the translation if "
+        f"it is placed by the model's attention, and {right} ({right / all_in_all:.0%}) if it is placed in proportion."
     )
     return "\n".join(rows)
 

@@ -1,7 +1,7 @@
 """Makes a model that comes with the package out of a finished run: weights in 16 bits, scored again, and its card.
 
     python benchmarks/ship_model.py RUN cldr-en-de --sources FILE --references FILE
-    python benchmarks/ship_model.py RUN shakespeare-lm --text FILE
+    python benchmarks/ship_model.py RUN shakespeare --text FILE
 
 The files are the run's test split, as raw lines or as a text. Both the run's own model and the 16-bit one are scored on
 them, by the same call; the card has both, and paperformer/shipped_models/manifest.json the SHA-256 of every file.
@@ -34,7 +34,7 @@ FACTS: dict[str, dict[str, str]] = {
         "CLDR](https://cldr.unicode.org/), under the [Unicode License v3](https://www.unicode.org/license.txt), "
         "Copyright © 1991-2025 Unicode, Inc.; they come by way of Babel.",
     },
-    "shakespeare-lm": {
+    "shakespeare": {
         "task": "text-generation",
         "about": "continues texts as Shakespeare's plays go on, character by character",
         "example": "KING RICHARD:\n",
@@ -80,8 +80,8 @@ def use(name: str) -> str:
         command = f"paperformer generate {name} {FACTS[name]['example'].strip()!r}"
     return (
         f"## Use\n\nIt comes with paperformer and is found by its name:\n\n```bash\n{command}\n```\n\n"
-        f"`paperformer.translate` and `paperformer.generate` take the name as well, and what `save_pretrained` writes of "
-        f"it loads\nwith transformers alone.\n\n"
+        "`paperformer.translate` and `paperformer.generate` take the name as well, and what `save_pretrained` writes "
+        "of it loads\nwith transformers alone.\n\n"
     )
 
 

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..commands.loading import load_target_tokenizer
 from ..decoding.translator import Translator
+from ..training.console.input_error import InputError
 from ..translation import streaming
+from ..translation.checking import text_of
 from ..translation.cutting import Notes
+from ..translation.formats.marked_text import AlignedText, TextWithCodes
 from .given_models import Model, load_given
 
 if TYPE_CHECKING:
@@ -100,6 +103,16 @@ def searching_work(search: "Search", *, with_prefixes: bool = False, show_progre
     return partial(_search, search, with_prefixes, show_progress)
 
 
+def aligned_work(work: Work, prefix: str) -> Work:
+    """The same, whose results are translations; those of texts with codes inside say which words belong together.
+
+    Args:
+        work: `plain_work` or `searching_work`.
+        prefix: that it puts before every text.
+    """
+    return partial(_align, work, prefix)
+
+
 def with_prefix(text: str, prefix: str) -> str:
     """A text and what its translation is to begin with, as one."""
     return f"{text}\t{prefix}"
@@ -108,6 +121,22 @@ def with_prefix(text: str, prefix: str) -> str:
 def _translate(decoding: dict[str, Any], translator: Translator, texts: Sequence[str], note: Notes) -> list[str]:
     model, tokenizer, target_tokenizer = translator.model, translator.tokenizer, translator.target_tokenizer
     return streaming.translate_texts(model, tokenizer, texts, note, target_tokenizer=target_tokenizer, **decoding)
+
+
+def _align(work: Work, prefix: str, translator: Translator, texts: Sequence[str], note: Notes) -> list[str]:
+    from ..decoding.alignment import align_words
+
+    found = [text_of(result) for result in work(translator, texts, note)]
+    places = [place for place, text in enumerate(texts) if isinstance(text, TextWithCodes) and found[place]]
+    tokenizers = translator.tokenizer, translator.target_tokenizer
+    pairs = [texts[place] for place in places], [found[place] for place in places]
+    try:
+        alignments = align_words(translator.model, *tokenizers, *pairs, longest=translator.longest, prefix=prefix)
+    except InputError:  # attention that has no weights, or tokens that do not say where they are: by estimate
+        return found
+    for place, alignment in zip(places, alignments, strict=True):
+        found[place] = AlignedText(found[place], alignment)
+    return found
 
 
 def _search(

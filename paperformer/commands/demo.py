@@ -25,7 +25,7 @@ def demo(
 
     Args:
         models: Folders of models or of runs, names on the Hub, or of those that come with paperformer: cldr-en-de,
-            shakespeare-lm. None: these two.
+            shakespeare. None: these two.
         output_dir: Folder of the runs that the page shows.
         host: Address to listen at. Whoever reaches it can use the page: there is no password.
         port: Port to listen at; 0 takes one that is free.

@@ -3,15 +3,18 @@
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from ..training.console.input_error import InputError
 from ..training.recipe.evaluation import BleuTokenizer
 from .loading import check_task, load_config, model_name
+from .text.in_shards import SHARD_LINES, Cluster, whole_path, work_in_shards
 
 if TYPE_CHECKING:
     from ..training.evaluation.translation_report import TranslationReport
+    from ..translation.checking import Window
     from ..translation.line_source import Line
 
 
@@ -97,7 +100,7 @@ def evaluate(
 
     Args:
         model: A model of any kind: its folder, a run's folder, its name on the Hub, or that of one that comes with
-            paperformer: cldr-en-de, shakespeare-lm.
+            paperformer: cldr-en-de, shakespeare.
         text: File to translate, one sentence a line; for a language model or masked model, running text.
         reference: File of raw reference translations, line by line those of the text; or several, '[one.de,two.de]'.
             Without it, the text is a file of pairs, such as .tsv, source first.
@@ -162,6 +165,9 @@ def likelihood(
     translations: str | None = None,
     output: str = "-",
     prefix: str = "",
+    on: Cluster | None = None,
+    processes: int = 0,
+    shard_lines: int = SHARD_LINES,
     overwrite: bool = False,
     trust_remote_code: bool = False,
 ) -> None:
@@ -173,13 +179,16 @@ def likelihood(
 
     Args:
         model: A translation model's or a language model's folder, its name on the Hub, or that of one that comes with
-            paperformer: cldr-en-de, shakespeare-lm.
+            paperformer: cldr-en-de, shakespeare.
         input: File of pairs, a source, a tab and its translation a line, or for a language model of texts, one a line;
             perhaps compressed; - reads standard input.
         translations: File of the translations, line by line, where INPUT has the sources alone.
         output: File for the scores; - writes standard output. It is FILE.part until it is complete; the same command
             goes on where it was interrupted.
         prefix: Put before every source, as in translating.
+        on: Where lines are scored, if not here: by a Ray cluster, in shards, as in translating (docs/bulk.md).
+        processes: How many actors score there; by default one for each GPU, or processor.
+        shard_lines: Lines of a shard.
         overwrite: Replace OUTPUT, and what an interrupted command has left of it.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
@@ -189,6 +198,11 @@ def likelihood(
     from .text.searching import beside
     from .text.written_lines import skip, work_on_lines, write_to
 
+    if on is not None:
+        _score_shards(model, input, translations, output, prefix, processes, shard_lines, overwrite, trust_remote_code)
+        return
+    if processes:
+        raise InputError("--processes is for --on ray; leave it out")
     total = None if input == "-" else count_lines(Path(input))
     is_given = {"translations": translations, "prefix": prefix or None}
     work, is_of_pairs, place = likelihood_work(model, prefix, trust_remote_code=trust_remote_code)
@@ -206,11 +220,50 @@ def likelihood(
         closing(ReadAhead(source)) as lines,
     ):
         skip(lines, file.done, output)
+        work_on_lines(work, lines, _as_columns, file, total, is_shown=output != "-", described="score")
 
-        def written(number: int, score: Any) -> str:
-            return f"{score.log_probability:.6f}\t{score.tokens}\t{score.mean:.6f}"
 
-        work_on_lines(work, lines, written, file, total, is_shown=output != "-", described="score")
+def _as_columns(number: int, score: Any) -> str:
+    return f"{score.log_probability:.6f}\t{score.tokens}\t{score.mean:.6f}"
+
+
+def _score_shards(
+    model: str,
+    input: str,  # noqa: A002
+    translations: str | None,
+    output: str,
+    prefix: str,
+    processes: int,
+    shard_lines: int,
+    overwrite: bool,
+    trust_remote_code: bool,
+) -> None:
+    from ..api.given_models import place_of
+    from ..bulk.shard_work import LineWork
+    from .text.written_lines import with_files
+
+    place = place_of(model)
+    config = load_config(place, trust_remote_code=trust_remote_code)
+    if not (is_of_pairs := bool(config.is_encoder_decoder)):
+        check_task(config, "text-generation", place)
+        _refuse({"translations": translations, "prefix": prefix or None}, set(), f"{model} holds a language model")
+    work = LineWork(
+        load=partial(_load_scorer, whole_path(place), prefix, trust_remote_code),
+        written=_as_columns,
+        files=(input, *([translations] if translations else [])),
+        output=output,
+        is_of_pairs=is_of_pairs,
+    )
+    others = {"translations": [translations]} if translations else {}
+    request = with_files({"model": place, "input": input, "prefix": prefix, "translations": translations}, others)
+    work_in_shards(work, request, workers=processes, shard_lines=shard_lines, overwrite=overwrite, described="score")
+
+
+def _load_scorer(place: str, prefix: str, trust_remote_code: bool) -> "Window":
+    """In a process of a cluster."""
+    from ..api.text_likelihoods import likelihood_work
+
+    return likelihood_work(place, prefix, trust_remote_code=trust_remote_code)[0]
 
 
 def _pairs(lines: "Iterator[Line]", name: str) -> "Iterator[Line]":

@@ -22,7 +22,7 @@ def convert(model: str, output: str, allow_pickle: bool = False, **direction: Un
 
     Args:
         model: A model's folder, its name on the Hub, or that of one that comes with paperformer: cldr-en-de,
-            shakespeare-lm.
+            shakespeare.
         output: Folder to write.
         allow_pickle: Read weights that are pickled (pytorch_model.bin) where there are no safetensors. A pickle can
             hold code; PyTorch refuses to run it, but allow this only for models whose source you trust.

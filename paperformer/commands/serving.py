@@ -32,7 +32,7 @@ def serve(
 
     Args:
         model: A model's folder, its name on the Hub, or that of one that comes with paperformer: cldr-en-de,
-            shakespeare-lm.
+            shakespeare.
         host: Address to listen at; 0.0.0.0 is all of this machine's.
         port: Port to listen at; 0 takes one that is free.
         name: What clients call the model; by default the name of its run or folder.
@@ -83,7 +83,7 @@ def check(model: str, trust_remote_code: bool = False) -> None:
 
     Args:
         model: A model's folder, its name on the Hub, or that of one that comes with paperformer: cldr-en-de,
-            shakespeare-lm.
+            shakespeare.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     from ..compatibility.report import check_engines

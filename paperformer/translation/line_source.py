@@ -43,7 +43,7 @@ class Line:
     """What had to be left out."""
 
 
-def clean_lines(read: Callable[[int], bytes]) -> Iterator[Line]:
+def clean_lines(read: Callable[[int], bytes], first_number: int = 1) -> Iterator[Line]:
     """The lines of some bytes, each as soon as it is there.
 
     What cannot be text is left out, and said in the line's faults: bytes that are not UTF-8, control characters, and
@@ -51,8 +51,9 @@ def clean_lines(read: Callable[[int], bytes]) -> Iterator[Line]:
 
     Args:
         read: gives up to so many bytes as soon as there are any; none at the end.
+        first_number: of the first line, where what is read is not the beginning.
     """
-    number, line = 1, b""
+    number, line = first_number, b""
     while block := read(BLOCK_BYTES):
         first, *others = block.split(b"\n")
         line += first[: LONGEST_LINE + 1 - len(line)]  # one byte too many tells that there were more

@@ -43,7 +43,7 @@ def generate(
     is written depends on the prompt, the seed and the other options, not on the prompts beside it.
 
     Args:
-        model: A language model's folder, its name on the Hub, or shakespeare-lm, which comes with paperformer.
+        model: A language model's folder, its name on the Hub, or shakespeare, which comes with paperformer.
         prompt: The text to continue, or several. Without any, INPUT is read.
         input: File of prompts, perhaps compressed; - reads standard input.
         input_format: What its lines are, text (a prompt each) or jsonl (a JSON string each, or an object with "prompt",

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ...api import texts
 from ...training.console.input_error import InputError
 from ...translation.formats.names import FormatName, FormatOptions
+from ..loading import check_task, load_config
+from .in_shards import SHARD_LINES, Cluster, whole_path, work_in_shards
 from .searching import Searching, files_of, models_of, record_of, refuse_searching, with_target_prefixes, work_of
 from .written_lines import skip, with_files, work_on_lines, write_to
 
@@ -60,6 +62,8 @@ def translate(
     target_language: str = "",
     check: bool = False,
     fuzzy_below: float = 0.5,
+    on: Cluster | None = None,
+    shard_lines: int = SHARD_LINES,
     overwrite: bool = False,
     trust_remote_code: bool = False,
     **searching: Unpack[Searching],
@@ -95,6 +99,9 @@ def translate(
             it is always told.
         fuzzy_below: A catalogue's message is marked as fuzzy where the mean probability of its tokens is less than
             that, from 0 to 1; and in any case where placeholders, tags or numbers are others.
+        on: Where lines are translated, if not here: by a Ray cluster, that of RAY_ADDRESS or one on this machine, in
+            shards, with --processes actors (docs/bulk.md).
+        shard_lines: Lines of a shard.
         overwrite: Replace OUTPUT, and what an interrupted command has left of it.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
@@ -105,7 +112,11 @@ def translate(
     found = find_format(input, format, options)
     decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
     asked = Asked(model, input, output, decoding, searching, overwrite, trust_remote_code)
-    if found == "gettext":
+    if on is not None:
+        if found != "text":
+            raise InputError(f"--on {on} is for lines of text, and {input} is {found}; leave it out, or --format text")
+        _translate_shards(asked, check, shard_lines)
+    elif found == "gettext":
         _translate_catalogue(asked, fuzzy_below)
     elif found == "text":
         _translate_lines(asked, check)
@@ -141,11 +152,54 @@ def _translate_lines(asked: Asked, check: bool) -> None:
         work_on_lines(window, lines, written, file, total, is_shown=is_shown, described="translate")
 
 
+def _translate_shards(asked: Asked, check: bool, shard_lines: int) -> None:
+    from ...bulk.shard_work import LineWork
+
+    searching = asked.searching
+    work, written = work_of(**asked.decoding, searching={**searching, "processes": 1})
+    prefixes = searching.get("target_prefixes", "-")
+    lines = LineWork(
+        load=partial(_load_window, _seen_from_anywhere(asked), work, check),
+        written=written,
+        files=(asked.input, *([] if prefixes == "-" else [prefixes])),
+        output=asked.output,
+        prefix=searching.get("target_prefix"),
+    )
+    if (processes := searching.get("processes", 0)) < 0:
+        raise InputError(f"processes is {processes}; it must be at least 1")
+    check_task(load_config(texts.place_of(asked.model), trust_remote_code=asked.trust_remote_code), "translation",
+               asked.model)  # fmt: skip
+    request = with_files(asked.request, files_of(searching))
+    work_in_shards(
+        lines,
+        request,
+        workers=processes,
+        shard_lines=shard_lines,
+        overwrite=asked.overwrite,
+        described="translate",
+    )
+
+
+def _seen_from_anywhere(asked: Asked) -> Asked:
+    """The same, with whole paths of models: processes of a cluster are in other folders."""
+    searching = asked.searching
+    if others := models_of(searching):
+        searching = {**searching, "ensemble": ",".join(map(whole_path, others))}
+    return replace(asked, model=whole_path(texts.place_of(asked.model)), searching=searching)
+
+
+def _load_window(asked: Asked, work: "Work", check: bool) -> "Window":
+    """In a process of a cluster."""
+    from ...translation.checking import checked
+
+    window = partial(work, _load(asked))
+    return checked(window) if check else window
+
+
 @contextmanager
 def _open_window(asked: Asked, work: "Work") -> "Iterator[Window]":
     """Loads the model, or those of an ensemble, in this process or in several."""
     from ...api.parallel_translation import TranslationProcesses
-    from ..loading import check_task, load_config
 
     others, trust = models_of(asked.searching), asked.trust_remote_code
     processes = asked.searching.get("processes", 1)
@@ -170,12 +224,15 @@ def _load(asked: Asked) -> "Translator":
 
 
 def _translate_records(asked: Asked, found: FormatName, options: FormatOptions) -> None:
+    from ...api.translators import aligned_work
     from ...translation.checking import text_of
     from ...translation.formats.record_output import RecordFile, RecordOutput
     from .translated_files import translate_file
 
     refuse_searching(asked.searching, asked.input, found)
     work, _ = work_of(**asked.decoding, searching=asked.searching)
+    if asked.searching.get("engine", "torch") == "torch":  # others have no attention to see
+        work = aligned_work(work, asked.decoding["prefix"])
 
     def open_output() -> "RecordFile | RecordOutput":
         if asked.output == "-":
@@ -197,7 +254,7 @@ def _translate_catalogue(asked: Asked, fuzzy_below: float) -> None:
     from ...translation.catalogues import Catalogue, CatalogueFile
     from ...translation.checking import text_of
     from ...translation.likelihood import confidences
-    from ...translation.line_output import standard_output
+    from ...translation.line_output import refuse_compression, standard_output
 
     refuse_searching(asked.searching, asked.input, "gettext")
     if asked.searching.get("processes", 1) != 1 or asked.searching.get("engine", "torch") != "torch":
@@ -209,6 +266,9 @@ def _translate_catalogue(asked: Asked, fuzzy_below: float) -> None:
         raise InputError("a message catalogue is read as a whole; give it as a file: --input")
     if not 0 <= fuzzy_below <= 1:
         raise InputError(f"fuzzy_below is {fuzzy_below}; it must be a probability from 0 to 1")
+    refuse_compression(Path(asked.output))
+    if asked.output != "-" and Path(asked.output).exists() and not asked.overwrite:
+        raise InputError(f"{asked.output} is there already; give another --output, or --overwrite true")
     work, _ = work_of(**asked.decoding, searching=asked.searching)
     catalogue = Catalogue(Path(asked.input))
 

@@ -6,11 +6,14 @@ import pytest
 import torch
 
 from paperformer import InputError, align, translate
+from paperformer.api.translators import aligned_work, plain_work, read_search, searching_work
 from paperformer.cli import main
 from paperformer.decoding import alignment
 from paperformer.decoding.alignment import align_words, cross_attention
 from paperformer.decoding.translator import Translator
 from paperformer.plots.attention_maps import collect_attention
+from paperformer.translation.checking import text_of
+from paperformer.translation.formats.marked_text import AlignedText, TextWithCodes
 
 
 def test_the_weights_are_those_that_the_plots_show(one: Translator) -> None:
@@ -66,3 +69,17 @@ def test_in_python_and_on_the_command_line(seq2seq: Any, tmp_path: Any, capsys: 
         align(seq2seq.folder, ["A dog runs."], [text], layer=7)
     with pytest.raises(InputError, match="there are 1 sources and 2 translations; each must have one"):
         align(seq2seq.folder, ["A dog runs."], [text, text])
+
+
+@pytest.mark.parametrize("n_best", [None, 2])
+def test_texts_with_codes_inside_are_aligned_as_they_are_translated(seq2seq: Any, n_best: int | None) -> None:
+    translator = Translator(seq2seq.model, seq2seq.tokenizer)
+    search = read_search(2, 1.0, "", n_best, {})
+    work = plain_work(num_beams=2, prefix="") if search is None else searching_work(search)
+    texts = ["A dog runs.", TextWithCodes("Two men talk."), TextWithCodes(""), "A dog"]
+    plain = [text_of(result) for result in work(translator, texts, lambda place, what: None)]
+    found = aligned_work(work, "")(translator, texts, lambda place, what: None)
+    assert found == plain
+    assert [isinstance(text, AlignedText) for text in found] == [False, bool(plain[1]), False, False]
+    (expected,) = align(seq2seq.model, texts[1:2], plain[1:2], tokenizer=seq2seq.tokenizer)
+    assert found[1].alignment == expected

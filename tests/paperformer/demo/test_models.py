@@ -16,7 +16,7 @@ def test_without_names_those_that_come_with_the_package() -> None:
     found = find_models([])
     assert [(model.name, model.task) for model in found] == [
         ("cldr-en-de", "translation"),
-        ("shakespeare-lm", "text-generation"),
+        ("shakespeare", "text-generation"),
     ]
     assert [model.example for model in found] == [model.example for model in shipped_models().values()]
 

@@ -18,7 +18,7 @@ from paperformer.shipped_models import FOLDER, find_shipped, shipped_models
 from paperformer.training.data.built_in.shakespeare import TEST_PLAYS, plays
 from paperformer.training.exact_weights import hash_weights
 
-NAMES = ["cldr-en-de", "shakespeare-lm"]
+NAMES = ["cldr-en-de", "shakespeare"]
 
 HELD_OUT = [  # of the test split of its run
     (
@@ -73,7 +73,7 @@ def test_they_are_small() -> None:
     assert sum(path.stat().st_size for path in files) < 8_000_000
 
 
-@pytest.mark.parametrize(("name", "source"), [("cldr-en-de", "Unicode License"), ("shakespeare-lm", "public domain")])
+@pytest.mark.parametrize(("name", "source"), [("cldr-en-de", "Unicode License"), ("shakespeare", "public domain")])
 def test_cards_name_the_licences(name: str, source: str) -> None:
     card = (shipped_models()[name].folder / "README.md").read_text("utf-8")
     licence = card.partition("## Licence\n")[2]
@@ -92,7 +92,7 @@ def test_a_folder_of_that_name_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_unknown_name_is_told_of_them(refused: Callable[..., str]) -> None:
-    assert refused("generate", "shakespeare", "A").endswith("; paperformer itself brings cldr-en-de, shakespeare-lm")
+    assert refused("generate", "shakespear", "A").endswith("; paperformer itself brings cldr-en-de, shakespeare")
 
 
 @pytest.mark.parametrize(
@@ -113,18 +113,18 @@ def test_translations_are_as_good_as_the_card_says() -> None:
 
 def test_the_language_model_is_as_good_as_the_card_says() -> None:
     text = plays()[TEST_PLAYS[0]][:3000]  # not among those that it has read
-    bits = next(score.value for score in evaluate_text("shakespeare-lm", text) if score.metric.name == "bits_per_byte")
+    bits = next(score.value for score in evaluate_text("shakespeare", text) if score.metric.name == "bits_per_byte")
     assert bits < 2.6  # 2.08 on the text of its own test; an order-0 model of characters has 4.8
-    assert paperformer.generate("shakespeare-lm", "KING RICHARD:\n", 40).startswith("KING RICHARD:\n")
+    assert paperformer.generate("shakespeare", "KING RICHARD:\n", 40).startswith("KING RICHARD:\n")
 
 
 def test_weights_are_loaded_in_32_bits() -> None:
-    model = load_model(place_of("shakespeare-lm"))
+    model = load_model(place_of("shakespeare"))
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
 def test_what_is_saved_from_one_carries_its_code(tmp_path: Path) -> None:
-    load_model(place_of("shakespeare-lm")).save_pretrained(tmp_path)
+    load_model(place_of("shakespeare")).save_pretrained(tmp_path)
     assert (tmp_path / "modeling_lm.py").is_file()
     assert "auto_map" in json.loads((tmp_path / "config.json").read_text("utf-8"))
-    assert not list(shipped_models()["shakespeare-lm"].folder.glob("*.py"))
+    assert not list(shipped_models()["shakespeare"].folder.glob("*.py"))

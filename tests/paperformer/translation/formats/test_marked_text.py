@@ -1,8 +1,10 @@
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paperformer.translation.formats.marked_text import Code, MarkedText, Token, text_of
+from paperformer.translation.formats.marked_text import AlignedText, Code, MarkedText, TextWithCodes, Token, text_of
 
 OPEN, CLOSE, ALONE = Code("<g>", "open"), Code("</g>", "close"), Code("<x/>")
 
@@ -32,6 +34,60 @@ def test_codes_at_the_ends_stay_there_and_those_inside_go_between_words(
     assert written(MarkedText(tokens).fill([translation])) == expected
 
 
+@pytest.mark.parametrize(
+    ("tokens", "translation", "alignment", "expected"),
+    [
+        # The words change places, and the elements go with them.
+        (["I ", OPEN, "have", CLOSE, " eaten it"], "ich habe es gegessen", [(0, 0), (1, 1), (2, 3), (3, 2)],
+         "ich <g>habe</g> es gegessen"),
+        (["I have ", OPEN, "eaten", CLOSE, " it."], "ich habe es gegessen.", [(0, 0), (1, 1), (2, 3), (3, 2)],
+         "ich habe es <g>gegessen</g>."),
+        (["a dog on the ", OPEN, "beach", CLOSE, "."], "am Strand ein Hund.", [(0, 2), (1, 3), (2, 0), (3, 0), (4, 1)],
+         "am <g>Strand</g> ein Hund."),
+        (["on the beach a ", OPEN, "dog", CLOSE, "."], "ein Hund am Strand.", [(4, 1), (2, 3)],
+         "ein <g>Hund</g> am Strand."),
+        (["a ", OPEN, "big dog", CLOSE, " runs"], "es rennt ein großer Hund", [(1, 3), (2, 4), (3, 1)],
+         "es rennt ein <g>großer Hund</g>"),
+        (["a ", OPEN, "b ", OPEN, "c", CLOSE, " d", CLOSE, " e"], "V W X Y Z", [(1, 1), (2, 2), (3, 3)],
+         "V <g>W <g>X</g> Y</g> Z"),
+        (["press ", ALONE, " now"], "jetzt drücken", [(0, 1), (1, 0)], "<x/> jetzt drücken"),
+        (["a ", CLOSE, "b"], "A B", [(0, 0), (1, 1)], "A</g> B"),
+        (["the ", OPEN, "(old)", CLOSE, " man"], "der (alte) Mann", [(1, 1)], "der <g>(alte)</g> Mann"),
+        (["a ", OPEN, "dog", CLOSE, " runs"], 'der "Hund" rennt', [(1, 1)], 'der "<g>Hund</g>" rennt'),
+        # Nothing belongs to the word: in proportion.
+        (["a dog on the ", OPEN, "beach", CLOSE, "."], "ein Hund am Strand.", [(1, 1)], "ein Hund am <g>Strand</g>."),
+        (["a ", OPEN, "b", CLOSE, " c"], "A B", [(1, 7), (9, 0)], "<g>A</g> B"),
+    ],
+)  # fmt: skip
+def test_codes_go_with_the_words_that_the_model_aligns(
+    tokens: list[Token], translation: str, alignment: list[tuple[int, int]], expected: str
+) -> None:
+    marked = MarkedText(tokens)
+    assert isinstance(marked.texts[0], TextWithCodes)
+    filled = marked.fill([AlignedText(translation, alignment)])
+    assert written(filled) == expected
+    (difference,) = marked.review(filled)
+    assert difference.reason == "inline elements placed by estimate"
+
+
+def test_how_codes_were_placed_is_said() -> None:
+    for alignment, how in (([(1, 1)], "around the words that the model aligns"), ([], "in proportion to where the")):
+        marked = MarkedText(["a ", OPEN, "dog", CLOSE, " runs"])
+        (difference,) = marked.review(marked.fill([AlignedText("ein Hund rennt", alignment)]))
+        assert difference.detail.startswith(how)
+
+
+def test_only_texts_with_codes_inside_want_an_alignment() -> None:
+    marked = MarkedText(["one ", OPEN, "two", CLOSE, " three\n", OPEN, "four", CLOSE, "\nfive"])
+    assert [isinstance(text, TextWithCodes) for text in marked.texts] == [True, False, False]
+
+
+def test_texts_go_to_another_process_and_come_back() -> None:
+    for text in (TextWithCodes("a b"), AlignedText("A B", [(0, 1)])):
+        again = pickle.loads(pickle.dumps(text))
+        assert (type(again), again, vars(again)) == (type(text), text, vars(text))
+
+
 def test_only_codes_inside_are_estimated() -> None:
     assert not MarkedText([OPEN, "a dog", CLOSE]).review(["ein Hund"])
     (difference,) = MarkedText(["a ", OPEN, "dog", CLOSE, "."]).review(["ein Hund"])
@@ -58,12 +114,15 @@ def test_an_empty_translation_is_to_be_looked_at() -> None:
 TOKENS = st.lists(st.text(max_size=8) | st.sampled_from([OPEN, CLOSE, ALONE]), max_size=8)
 
 
-@given(TOKENS, st.text(max_size=20), st.booleans())
+PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=6)
+
+
+@given(TOKENS, st.text(max_size=20), PAIRS, st.booleans())
 def test_all_codes_are_kept_in_their_order_and_no_text_is_lost(
-    tokens: list[Token], translation: str, keeps_lines: bool
+    tokens: list[Token], translation: str, pairs: list[tuple[int, int]], keeps_lines: bool
 ) -> None:
     marked = MarkedText(tokens, keeps_lines=keeps_lines)
-    filled = marked.fill([translation] * len(marked.texts))
+    filled = marked.fill([AlignedText(translation, pairs)] * len(marked.texts))
     assert [token for token in filled if isinstance(token, Code)] == [t for t in tokens if isinstance(t, Code)]
     same = "".join(text_of(marked.fill(marked.texts)).split())
     assert same == "".join("".join(marked.texts).split())

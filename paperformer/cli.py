@@ -5,14 +5,13 @@ A command is a function of `commands`; its signature and docstring are its optio
 seconds.
 """
 
-import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from .command_groups import Command, Group, make_command_line, parses_itself, summarise
 from .commands import tokenizers
 from .commands.averaging import average
+from .commands.completion import make_completion
 from .commands.demo import demo
 from .commands.environment import doctor
 from .commands.evaluation import evaluate, likelihood, score
@@ -28,20 +27,6 @@ from .commands.training import TRAINED, make_prepare, make_train, plan, quicksta
 from .training.console.input_error import InputError, one_line_errors
 from .training.console.progress import is_first_process
 from .training.console.suggestions import suggest
-
-Command = Callable[..., None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """Commands that share their first word, such as `paperformer plot attention` and `paperformer plot positions`."""
-
-    summary: str
-    member: str
-    """What one of them is, in messages."""
-    commands: "Mapping[str, Command | Group]"
-    more_help: str = ""
-
 
 COMMANDS: dict[str, Command | Group] = {
     "quickstart": quickstart,
@@ -92,6 +77,7 @@ COMMANDS: dict[str, Command | Group] = {
         commands=EXERCISES,
     ),
     "doctor": doctor,
+    "completion": make_completion(lambda: PAPERFORMER),
 }
 
 
@@ -99,7 +85,7 @@ BY_ONE_PROCESS = COMMANDS.keys() - {"train"}
 """Commands of which a launcher's processes would each do the same; a training divides its work."""
 
 
-PAPERFORMER = Group(
+PAPERFORMER: Group = Group(
     summary="paperformer: the Transformer of the papers, trained from scratch and published to the Hub.\n\n"
     "usage: paperformer COMMAND [options]",
     member="command",
@@ -156,24 +142,17 @@ def _dispatch(words: str, group: Group, arguments: list[str]) -> None:
 
 
 def _help(words: str, group: Group) -> str:
-    commands = [f"  {name:<12}{_summary(command)}" for name, command in group.commands.items()]
+    commands = [f"  {name:<12}{summarise(command)}" for name, command in group.commands.items()]
     advice = f"{words} {next(iter(group.commands))} --help explains the options, and so on."
     return "\n".join([group.summary, "", *commands, "", advice, *filter(None, [group.more_help])])
 
 
-def _summary(command: Command | Group) -> str:
-    return command.summary if isinstance(command, Group) else (command.__doc__ or "").split("\n", 1)[0]
-
-
 def _call(words: str, function: Command, arguments: list[str]) -> None:
-    """Parses the arguments by the function's signature and calls it; `words` are those that name it."""
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in inspect.signature(function).parameters.values()):
+    """Parses the arguments by the function's signature and calls it."""
+    if parses_itself(function):
         function(*arguments)
         return
-    from .training.recipe.command_line import CommandLine
-
-    command_line = CommandLine(prog=words, description=_summary(function))
-    command_line.add_function(function)
+    command_line = make_command_line(words, function)
     try:
         options = command_line.parse(command_line.join_values(arguments))
     except InputError as error:

@@ -1,5 +1,6 @@
 """The documentation's site: what its pages are made from. `make docs` builds it; this goes without MkDocs."""
 
+import importlib
 import re
 import sys
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ def scripts() -> Iterator[dict[str, ModuleType]]:
         modules = {"options": options, "tree": tree, "make_pages": make_pages}
         patch.setattr(make_pages, "formula", lambda latex: f"<math>{latex}</math>")  # which the extra docs brings
         yield modules
-        for name in ("options", "tree", "make_pages", "pictures"):
+        for name in ("options", "tree", "make_pages", "pictures", "no_requests"):
             sys.modules.pop(name, None)
 
 
@@ -119,7 +120,12 @@ def test_links_of_a_page(scripts: dict[str, ModuleType], tmp_path: Path) -> None
         tree.follow("[e](nowhere.md)", "docs/guide.md")
 
 
-def test_nothing_is_asked_of_other_hosts() -> None:
+def test_nothing_is_asked_of_other_hosts(scripts: dict[str, ModuleType]) -> None:
+    check = importlib.import_module("no_requests").on_post_page
+    page = '<a href="https://arxiv.org">x</a><script src="a.js"></script><link rel="icon" href="b.png">'
+    assert check(page, page=None) == page
+    with pytest.raises(ValueError, match=r"from another host: <script src=.https://cdn"):
+        check(page + '<script src="https://cdn.example/a.js">')
     for path in (SCRIPTS / "mkdocs.yml", *(SCRIPTS / "assets").iterdir()):
         assert "://" not in path.read_text("utf-8")
     assert "font: false" in (SCRIPTS / "mkdocs.yml").read_text("utf-8")

@@ -61,6 +61,7 @@ def main(folder: Path) -> None:
         "INHERIT": os.path.relpath(HERE / "mkdocs.yml", folder),
         "docs_dir": "pages",
         "site_dir": "html",
+        "hooks": [os.path.relpath(HERE / "no_requests.py", folder)],
         "nav": nav,
     }
     (folder / "mkdocs.yml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), "utf-8")

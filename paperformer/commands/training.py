@@ -4,6 +4,10 @@ import json
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..training.recipe.command_line import CommandLine
 
 OVERRIDES = """Every field of the model's configuration is an option too, with the name that it has in Python:
 --hidden_size 1024 --num_hidden_layers 24 --vocab_size 8000; the paper's d_model, d_ff, n_heads and n_layers will do.
@@ -61,6 +65,25 @@ def make_prepare(name: str) -> Callable[..., None]:
 def plan(*arguments: str) -> None:
     """Work out what a model costs before it is trained: paperformer plan --preset NAME [overrides]."""
     from ..plan.options import PlanOptions
+
+    is_help = not {"-h", "--help"}.isdisjoint(arguments)
+    command_line = make_plan_parser(with_overrides=not is_help)
+    if is_help:
+        command_line.parser.print_help()  # which does not wait for torch
+        return
+    from ..plan.figures import make_plan
+    from ..plan.model import make_configuration
+    from ..plan.table import format_plan
+
+    given = vars(command_line.parse(command_line.join_values(arguments), defaults=False))
+    options = PlanOptions(**{field.name: given.pop(field.name) for field in fields(PlanOptions) if field.name in given})
+    figures = make_plan(make_configuration(options, overrides=given), options)
+    print(json.dumps(figures, indent=2) if options.json else format_plan(figures))
+
+
+def make_plan_parser(*, with_overrides: bool = True) -> "CommandLine":
+    """What parses the arguments of `plan`; without the fields of the configurations it does not wait for torch."""
+    from ..plan.options import PlanOptions
     from ..training.recipe.command_line import CommandLine
 
     command_line = CommandLine(
@@ -70,16 +93,9 @@ def plan(*arguments: str) -> None:
         epilog=OVERRIDES,
     )
     command_line.add_class(PlanOptions)
-    if not {"-h", "--help"}.isdisjoint(arguments):
-        command_line.parser.print_help()  # which does not wait for torch
-        return
-    from ..plan.figures import make_plan
-    from ..plan.model import find_overridable_fields, make_configuration
-    from ..plan.table import format_plan
+    if with_overrides:
+        from ..plan.model import find_overridable_fields
 
-    for name, hint in find_overridable_fields().items():
-        command_line.add_option(name, hint)
-    given = vars(command_line.parse(command_line.join_values(arguments), defaults=False))
-    options = PlanOptions(**{field.name: given.pop(field.name) for field in fields(PlanOptions) if field.name in given})
-    figures = make_plan(make_configuration(options, overrides=given), options)
-    print(json.dumps(figures, indent=2) if options.json else format_plan(figures))
+        for name, hint in find_overridable_fields().items():
+            command_line.add_option(name, hint)
+    return command_line

@@ -22,8 +22,9 @@ EXTRAS = {
     "ctranslate2": "exports to CTranslate2, and translating with it",
     "onnx": "exports to ONNX, and translating with them",
     "gguf": "exports to llama.cpp",
+    "completion": "paperformer completion",
 }
-"""What each extra is for; that for developers is not among them."""
+"""What each extra is for; those for developers, dev and docs, are not among them."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ class PackedWeights:
     """Copies of the weights of linear maps that have the same input; none before they are needed."""
 
     def __init__(self) -> None:
+        self.model = 0  # the id of that which last compared them with its weights
         self.maps: tuple[nn.Linear, ...] = ()
         self.made_from: list[Tensor] = []  # kept, so that nothing else can come to lie where they lie
         self.marks: list[Any] = []  # what changes with them
@@ -43,7 +44,9 @@ class PackedWeights:
 
     def clear(self) -> None:
         """Frees the memory; what is needed again is made again."""
+        model = self.model
         self.__init__()  # type: ignore[misc]
+        self.model = model
 
     def prepare(self, maps: tuple[nn.Linear, ...]) -> None:
         """Takes over the maps; their weights are (N, K) each, with biases, (N,), or without."""
@@ -93,9 +96,9 @@ class PackedWeights:
 
 def project(rows: Tensor, *maps: nn.Linear) -> tuple[Tensor, ...]:
     """What each of the linear maps makes of one input, (..., K) -> (..., N): `map(rows)`, or from packed weights."""
-    if torch.compiler.is_compiling() or not getattr(_inside, "now", False) or "packed" not in maps[0].__dict__:
+    packed: Any = None if torch.compiler.is_compiling() else maps[0].__dict__.get("packed")
+    if packed is None or packed.model not in getattr(_inside, "models", ()):
         return tuple(each(rows) for each in maps)
-    packed: Any = maps[0].packed
     products: tuple[Tensor, ...] = packed.products(rows, maps)
     return products
 
@@ -106,8 +109,9 @@ def packed_weights(model: nn.Module) -> Iterator[None]:
 
     It does not where anything is to be differentiated, compiled or cast, or the model is training.
     """
+    entered: frozenset[int] = getattr(_inside, "models", frozenset())  # an assistant's step is within another's
     if (
-        getattr(_inside, "now", False)
+        id(model) in entered
         or "has_packed_weights" not in model.__dict__
         or torch.compiler.is_compiling()
         or torch.is_grad_enabled()
@@ -118,13 +122,15 @@ def packed_weights(model: nn.Module) -> Iterator[None]:
         return
     for module in model.modules():
         packed = module.__dict__.get("packed")
-        if packed is not None and packed.maps and not packed.is_current():
-            packed.clear()
-    _inside.now = True
+        if packed is not None:
+            packed.model = id(model)
+            if packed.maps and not packed.is_current():
+                packed.clear()
+    _inside.models = entered | {id(model)}
     try:
         yield
     finally:
-        _inside.now = False
+        _inside.models = entered
 
 
 def pack(model: nn.Module) -> None:

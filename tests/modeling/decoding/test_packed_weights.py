@@ -188,6 +188,23 @@ def test_changed_weights_are_noticed(models, name: str, change: Callable[[Any], 
         assert tokens(packed, count, do_sample=False) == tokens(plain, count, do_sample=False)
 
 
+def test_changed_weights_of_a_model_within_another_s_step_are_noticed(models) -> None:
+    """As of an assistant; and a model that is not told to is not run from copies there."""
+    outer, inner = (copy.deepcopy(models["lm-post"]).pack_weights() for _ in range(2))
+    before = logits(inner, 1)
+    change_data(inner)
+    expected = logits(inner, 1)
+    found = []
+    outer.register_forward_pre_hook(lambda *_: found.append(logits(inner, 1)))
+    change_data(inner)  # again, so that what was packed for `expected` is old as well
+    logits(outer, 1)
+    assert not torch.allclose(found[0], before, rtol=1e-3, atol=1e-3)
+    assert not torch.allclose(found[0], expected, rtol=1e-3, atol=1e-3)
+    plain = copy.deepcopy(models["lm-post"])
+    plain.load_state_dict(inner.state_dict())
+    torch.testing.assert_close(found[0], logits(plain, 1), rtol=1e-4, atol=1e-4)
+
+
 def test_training_goes_on_as_if_nothing_had_been_packed(models) -> None:
     plain, packed = copy.deepcopy(models["lm-gated"]), copy.deepcopy(models["lm-gated"]).pack_weights()
     losses: dict[int, list[float]] = {}

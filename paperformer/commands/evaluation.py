@@ -186,7 +186,7 @@ def likelihood(
         output: File for the scores; - writes standard output. It is FILE.part until it is complete; the same command
             goes on where it was interrupted.
         prefix: Put before every source, as in translating.
-        on: Where lines are scored, if not here: by a Ray cluster, in shards, as in translating (docs/bulk.md).
+        on: Where lines are scored, if not here: by a Ray cluster, in shards, as in translating (docs/bulk).
         processes: How many actors score there; by default one for each GPU, or processor.
         shard_lines: Lines of a shard.
         overwrite: Replace OUTPUT, and what an interrupted command has left of it.

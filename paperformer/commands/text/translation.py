@@ -100,7 +100,7 @@ def translate(
         fuzzy_below: A catalogue's message is marked as fuzzy where the mean probability of its tokens is less than
             that, from 0 to 1; and in any case where placeholders, tags or numbers are others.
         on: Where lines are translated, if not here: by a Ray cluster, that of RAY_ADDRESS or one on this machine, in
-            shards, with --processes actors (docs/bulk.md).
+            shards, with --processes actors (docs/bulk).
         shard_lines: Lines of a shard.
         overwrite: Replace OUTPUT, and what an interrupted command has left of it.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.

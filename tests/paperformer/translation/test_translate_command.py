@@ -54,11 +54,6 @@ def test_what_a_file_of_records_has_no_place_for_is_refused(
     assert message.startswith(f"{option[0]} is for lines of text, and {table} is csv")
 
 
-def test_a_catalogue_takes_no_search_at_all(seq2seq: Any, tmp_path: Path, refused: Any) -> None:
-    (tmp_path / "app.po").write_text('msgid ""\nmsgstr ""\n\nmsgid "A dog."\nmsgstr ""\n')
-    assert "--mbr is given" in refused("translate", seq2seq.folder, "--input", tmp_path / "app.po", "--mbr", "4")
-
-
 @pytest.mark.parametrize("option", [["--n_best", "2"], ["--processes", "2"], ["--ensemble", "x"], ["--mbr", "4"]])
 def test_other_engines_find_one_translation_in_one_process(
     seq2seq: Any, lines: Path, option: list[str], refused: Any

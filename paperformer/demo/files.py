@@ -8,7 +8,7 @@ from typing import Any
 from ..decoding.translator import Translator
 from ..training.data.text.files import open_binary, without_compression
 from ..training.data.text.lines import count_lines
-from ..translation.catalogues import translate_catalogue
+from ..translation.catalogues import Catalogue, FilledForm
 from ..translation.formats.file_formats import UNITS, find_format, read_records
 from ..translation.formats.names import FormatName, FormatOptions
 from ..translation.formats.records import Outcome, Record, translate_records
@@ -77,7 +77,7 @@ def translate_file(
 
     progress(0, None)
     if found == "gettext":
-        return _translate_catalogue(translator, path, output, translate, notes, fuzzy_below), notes.all()
+        return _translate_catalogue(translator, path, output, translate, notes, fuzzy_below, progress), notes.all()
     with output.open("wb") as file:
         if found == "text":
             total, done = count_lines(path), 0
@@ -100,15 +100,27 @@ def _records(path: Path, found: FormatName, options: FormatOptions) -> Iterator[
 
 
 def _translate_catalogue(
-    translator: Translator, path: Path, output: Path, translate: Any, notes: Notes, fuzzy_below: float
+    translator: Translator,
+    path: Path,
+    output: Path,
+    translate: Any,
+    notes: Notes,
+    fuzzy_below: float,
+    progress: Progress,
 ) -> str:
+    catalogue, done = Catalogue(path), 0
+
     def translated(sources: Sequence[str]) -> list[str]:
         return translate(sources, lambda index, what: notes(index + 1, what))
 
     def sure(sources: Sequence[str], translations: Sequence[str]) -> list[float]:
         return confidences(translator.model, translator.tokenizer, translator.target_tokenizer, sources, translations)
 
-    result = translate_catalogue(path, translated, sure, fuzzy_below)
+    def count(forms: Sequence[FilledForm]) -> None:
+        nonlocal done
+        progress(done := done + len(forms), len(catalogue))
+
+    result = catalogue.fill(translated, sure, fuzzy_below, keep=count)
     output.write_bytes(result.content)
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(result.fuzzy.items()))
     marked = f", {sum(result.fuzzy.values()):,} of them marked as fuzzy ({reasons})" if result.fuzzy else ""

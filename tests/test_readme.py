@@ -139,7 +139,20 @@ def check_paperformer(words: list[str]) -> None:
         main(words)
 
 
+def check_echo(words: list[str]) -> None:
+    """A text, and the command that it is given to."""
+    text, pipe, program, *command = words
+    assert (pipe, program) == ("|", "paperformer")
+    Path("echoed.txt").write_text(f"{text}\n", "utf-8")
+    shown = io.StringIO()
+    with Path("echoed.txt").open() as stdin, contextlib.redirect_stdout(shown), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", stdin)
+        main(command)
+    assert shown.getvalue() == "Mittwoch, 5. März 2025\n"
+
+
 CHECKS: dict[str, Callable[[list[str]], None]] = {
+    "echo": check_echo,
     "make": check_make,
     "pip": check_pip,
     "accelerate": check_accelerate,

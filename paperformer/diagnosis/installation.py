@@ -19,6 +19,7 @@ EXTRAS = {
     "lm-eval": "the tasks of the Evaluation Harness",
     "serve": "paperformer serve",
     "demo": "paperformer demo",
+    "ray": "translate and likelihood on several machines",
     "ctranslate2": "exports to CTranslate2, and translating with it",
     "onnx": "exports to ONNX, and translating with them",
     "gguf": "exports to llama.cpp",

@@ -55,6 +55,10 @@ class LSTMConfig(PreTrainedConfig):
     bos_token_id: int | None = None
     eos_token_id: int | None = None
 
+    @property
+    def position_limit(self) -> None:
+        """It has no table of positions."""
+
 
 class _PreTrainedLSTM(PreTrainedModel):
     config: LSTMConfig

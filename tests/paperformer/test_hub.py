@@ -39,8 +39,10 @@ COMMON_MODULES = {
     "loss.py",
     "masks.py",
     "norms.py",
+    "packed_weights.py",
     "positions.py",
     "pretrained.py",
+    "sampling.py",
     "stack.py",
 }
 
@@ -135,6 +137,7 @@ class TestRemoteCode:
                     ("beam_search", "BeamSearchMixin"),
                     ("callers_length", "CallersLengthMixin"),
                     ("continuous_batching", "ContinuousBatchingMixin"),
+                    ("sampling", "SamplingMixin"),
                 )
             ),
         ]

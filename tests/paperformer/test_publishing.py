@@ -27,7 +27,7 @@ from .conftest import TEXTS, Saved, finish
 from .hub_server import PART, Hub, Refused
 
 Refuse = Callable[..., str]
-LOGITS = "output_layer(hidden_states[:, kept])"
+LOGITS = "project(hidden_states[:, kept], output_layer)[0]"
 
 
 @pytest.fixture(autouse=True)

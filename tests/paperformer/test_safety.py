@@ -41,7 +41,7 @@ STANDARD_LIBRARY = {
         "re",
         "typing",
     ),
-    *("types", "warnings", "operator", "enum", "numbers", "string", "__future__"),
+    *("threading", "types", "warnings", "operator", "enum", "numbers", "string", "__future__"),
 }
 """Modules that reach no file, no socket and no other process."""
 NAMES_OF_OTHERS = {"os": {"PathLike"}, "pathlib": {"Path"}, "sys": {"maxsize"}}

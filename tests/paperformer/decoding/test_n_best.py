@@ -156,7 +156,7 @@ def test_in_python_and_on_the_command_line(seq2seq: Any, tmp_path: Path, capsys:
             "target_prefix and target_prefixes are both given",
         ),
         (["--glossary", "nowhere.tsv"], "nowhere.tsv"),
-        (["--input", "app.po", "--n_best", "2"], "--n_best is given, and app.po is a catalogue; leave it out"),
+        (["--input", "app.po", "--n_best", "2"], "--n_best is for lines of text, and app.po is gettext; leave it out"),
     ],
 )
 def test_what_cannot_be(refused: Any, options: list[str], message: str) -> None:

@@ -25,8 +25,6 @@ def load_given(
     engine: str = "torch",
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     """The model in evaluation mode, or an export that stands in for it, and its tokenizer."""
-    from .runs import Run
-
     if engine != "torch":
         from ..export.running import load_engine
 
@@ -37,6 +35,8 @@ def load_given(
     if isinstance(model, str | os.PathLike):
         loaded, own_tokenizer = load(place_of(model), task, trust_remote_code=trust_remote_code)
         return loaded, tokenizer or own_tokenizer
+    from .runs import Run  # and with it everything that trains, which takes seconds
+
     if isinstance(model, Run):
         check_task(model.model.config, task, str(model.folder))
         return model.model, tokenizer or model.tokenizer
@@ -57,6 +57,6 @@ def place_of(model: "str | os.PathLike[str] | Run") -> str:
     place = os.fspath(model)
     if not (Path(place) / "recipe.yaml").is_file():
         return str(find_shipped(place) or place)
-    from .runs import Run  # and with it transformers, which takes seconds
+    from .runs import Run
 
     return str(Run(place).model_folder)

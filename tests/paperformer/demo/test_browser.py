@@ -58,31 +58,46 @@ class Page:
         """What is there and can be seen."""
         return [each for each in self.driver.find_elements(By.CSS_SELECTOR, selector) if each.is_displayed()]
 
-    def wait(self, selector: str, when: Callable[[Any], bool] = lambda _: True) -> Any:
-        """What is there, as soon as it is."""
+    def wait(self, selector: str, when: Callable[[Any], bool] = lambda _: True, seen: bool = True) -> Any:
+        """What is there, as soon as it is; not `seen`: also what is hidden, as fields for files are."""
+        return self.act(lambda element: element, selector, when, seen)
+
+    def act(
+        self,
+        action: Callable[[Any], Any],
+        selector: str,
+        when: Callable[[Any], bool] = lambda _: True,
+        seen: bool = True,
+    ) -> Any:
+        """Does something with what is there, as soon as it is; again with its successor, where it was just replaced."""
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             try:
-                if found := [each for each in self.all(selector) if when(each)]:
-                    return found[0]
-            except WebDriverException:  # it was just replaced
+                elements = self.all(selector) if seen else self.driver.find_elements(By.CSS_SELECTOR, selector)
+                if found := [each for each in elements if when(each)]:
+                    return action(found[0])
+            except WebDriverException:
                 pass
             time.sleep(0.05)
         raise AssertionError(f"there is no {selector}")
 
-    def click(self, selector: str) -> None:
-        element = self.wait(selector)
-        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
-        element.click()
+    def click(self, selector: str, when: Callable[[Any], bool] = lambda _: True) -> None:
+        def press(element: Any) -> None:
+            self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+            element.click()
+
+        self.act(press, selector, when)
 
     def tab(self, title: str) -> None:
-        self.wait("button[role=tab]", lambda each: each.text.strip() == title).click()
+        self.click("button[role=tab]", lambda each: each.text.strip() == title)
 
     def type(self, selector: str, text: str, *keys: str) -> None:
-        field = self.wait(selector)
-        field.send_keys(Keys.CONTROL, "a")
-        field.send_keys(Keys.DELETE)
-        field.send_keys(text, *keys)
+        def fill(field: Any) -> None:
+            field.send_keys(Keys.CONTROL, "a")
+            field.send_keys(Keys.DELETE)
+            field.send_keys(text, *keys)
+
+        self.act(fill, selector)
 
     def asked(self) -> list[str]:
         """All that was asked for, be it refused or not."""
@@ -165,14 +180,15 @@ def test_a_visit(page: Page, outside: list[Any], runs: Path, tmp_path: Path) -> 
     page.wait(".pf-tree")
     assert "<script>" in page.wait(".pf-row[data-side=source]").text
 
-    word = page.all(".pf-row[data-side=target] .pf-word")[0]
-    page.driver.execute_script("arguments[0].focus()", word)
+    page.act(
+        lambda word: page.driver.execute_script("arguments[0].focus()", word), ".pf-row[data-side=target] .pf-word"
+    )
     page.wait(".pf-row[data-side=source] .pf-word", lambda each: "--weight" in _weight(each))
     before = [_weight(each) for each in page.all(".pf-row[data-side=source] .pf-word")]
-    page.wait("select.pf-head").send_keys("1")
+    page.act(lambda field: field.send_keys("1"), "select.pf-head")
     page.wait("select.pf-head", lambda each: each.get_attribute("value") == "1")
     assert [_weight(each) for each in page.all(".pf-row[data-side=source] .pf-word")] != before
-    page.all(".pf-row[data-side=source] .pf-word")[0].send_keys(Keys.ARROW_RIGHT)
+    page.act(lambda word: word.send_keys(Keys.ARROW_RIGHT), ".pf-row[data-side=source] .pf-word")
     assert page.driver.switch_to.active_element.get_attribute("data-place") == "1"
 
     page.type("#pf-source textarea", " ", Keys.ENTER)
@@ -180,7 +196,8 @@ def test_a_visit(page: Page, outside: list[Any], runs: Path, tmp_path: Path) -> 
 
     page.click("#pf-file-part button")
     (tmp_path / "rows.txt").write_text("A dog runs.\nTwo men talk.\n", "utf-8")
-    page.driver.find_element(By.CSS_SELECTOR, "#pf-file-part input[type=file]").send_keys(str(tmp_path / "rows.txt"))
+    field = "#pf-file-part input[type=file]"  # made when its part is opened
+    page.act(lambda each: each.send_keys(str(tmp_path / "rows.txt")), field, seen=False)
     page.wait("#pf-file-part", lambda each: "rows" in each.text)
     page.click("#pf-translate-file")
     page.wait("#pf-file-said .pf-figures", lambda each: each.text == "2 lines translated")

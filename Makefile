@@ -7,7 +7,7 @@ OLDEST  := .venv-oldest
 WORKERS := -n 2 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint bench docs clean
+.PHONY: help quickstart test proofs lint bench docs clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,11 +36,14 @@ $(OLDEST)/.ready: $(READY)
 quickstart: $(READY)  ## Train, score, save, load back and use a translation model and a language model (ARGS=--fast: shorter)
 	$(BIN)/paperformer quickstart $(ARGS)
 
-# All of them by two workers with one thread each: the models are too small for more. A file's tests stay together, with
-# the fixtures that they share, in the order of tests/conftest.py: the longest first. ARGS are run by one process, which
-# begins sooner and can be debugged.
-test: $(READY) $(OLDEST)/.ready  ## Run the tests, and list the slowest (ARGS="-k attention": some of them)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=15 $(if $(ARGS),$(ARGS),$(WORKERS))
+# By two workers with one thread each: the models are too small for more. A file's tests stay together, with the fixtures
+# that they share, in the order of tests/conftest.py: the longest first. ARGS are run by one process, which begins sooner
+# and can be debugged; long proofs that they name are run too.
+test: $(READY) $(OLDEST)/.ready  ## Run the tests but long proofs, and list the slowest (ARGS="-k attention": some of them)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=15 $(if $(ARGS),$(ARGS),-m "not proof" $(WORKERS))
+
+proofs: $(READY) $(OLDEST)/.ready  ## Run all tests, the long proofs too (ARGS=--hypothesis-profile=thorough: four times the examples)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=15 $(WORKERS) $(ARGS)
 
 # mypy reads `paperformer.modeling` off a folder paperformer/modeling, not off pyproject.toml's package-dir.
 # So it checks the tree of which the wheel is made; that tree is rebuilt each time, hence never stale.

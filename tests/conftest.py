@@ -10,15 +10,17 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import pytest
 from hypothesis import settings
 
-settings.register_profile("busy", deadline=None)  # two workers and what they start share the cores
-settings.load_profile("busy")
+# No deadlines: two workers and what they start share the cores.
+settings.register_profile("quick", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=100)  # what hypothesis has if not told otherwise
+settings.load_profile("quick")
 gc.disable()  # the imports make millions of objects that stay
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first: of two workers, neither is left with one when the other has finished."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    """Files with long proofs come first: of two workers, neither is left with one when the other has finished."""
+    long = {item.path for item in items if item.get_closest_marker("proof")}
+    items.sort(key=lambda item: item.path not in long)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -21,6 +21,7 @@ def write_files(section: str, folder: Path) -> None:
             (folder / name).write_text(content, "utf-8")
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("section", [name for name, text in SECTIONS.items() if "```bash" in text])
 def test_example(
     section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -49,6 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.proof
 def test_commands_run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(folder)
     blocks = re.findall(r"^```bash\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)
@@ -64,6 +65,7 @@ def test_commands_run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert (folder / "compared" / "sentences.html").is_file()
 
 
+@pytest.mark.proof
 def test_python_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {"sources": SOURCES, "references": REFERENCES}

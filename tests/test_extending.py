@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.proof
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 

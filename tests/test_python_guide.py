@@ -67,6 +67,7 @@ def stop_in_the_run_that_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "_step", step_and_interrupt)
 
 
+@pytest.mark.proof
 @pytest.mark.usefixtures("fewer_steps")
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)

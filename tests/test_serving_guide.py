@@ -9,7 +9,6 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 import torch
 from starlette.testclient import TestClient
@@ -98,6 +97,8 @@ def test_the_curl_lines_are_answered(clients: dict[str, TestClient]) -> None:
 
 
 def test_openai_s_client_works(clients: dict[str, TestClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    import openai  # here only: it takes a second
+
     (block,) = blocks("python")
     original = openai.OpenAI
 
@@ -118,6 +119,7 @@ def test_openai_s_client_works(clients: dict[str, TestClient], monkeypatch: pyte
         client.completions.create(model="lm", prompt="The dog", max_tokens=1000)
 
 
+@pytest.mark.proof
 def test_the_commands_run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(folder)
     served: list[str] = []

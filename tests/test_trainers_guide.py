@@ -14,6 +14,7 @@ SECTIONS = re.findall(r"^## (.*?)$", GUIDE, flags=re.MULTILINE)
 SIZE = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
 
 
+@pytest.mark.proof
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)

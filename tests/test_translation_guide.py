@@ -102,6 +102,7 @@ def run_section(name: str) -> list[str]:
     return [run(line) for block in blocks for line in block.splitlines()]
 
 
+@pytest.mark.proof
 def test_lines_and_catalogues(folder: Path) -> None:
     (folder / "news.is").unlink()
     _, by_pipe = run_section("Translating files and pipes")
@@ -110,6 +111,7 @@ def test_lines_and_catalogues(folder: Path) -> None:
     assert (folder / "app.is.po").stat().st_size > (folder / "app.po").stat().st_size
 
 
+@pytest.mark.proof
 def test_other_searches(folder: Path) -> None:
     plain = run("paperformer translate runs/en-is --input news.en").splitlines()
     moses, records = run_section("Several translations, with scores")
@@ -132,6 +134,7 @@ def test_other_searches(folder: Path) -> None:
     assert (folder / "news-by-two.is").read_text("utf-8").splitlines() == plain
 
 
+@pytest.mark.proof
 def test_likelihoods_and_prompts(folder: Path) -> None:
     pairs, _, texts = run_section("How likely given lines are")
     assert (folder / "by-files.tsv").read_text("utf-8") == (folder / "scores.tsv").read_text("utf-8") == pairs
@@ -154,6 +157,7 @@ FORMATS = {
 """The input of each command, in the order of the guide."""
 
 
+@pytest.mark.proof
 def test_other_formats(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ("Tables and JSON Lines", "XLIFF", "Translation memories", "Placeholders, tags and numbers")
     blocks = [block for name in names for block in re.findall(r"```bash\n(.*?)```", SECTIONS[name], re.DOTALL)]
@@ -169,6 +173,7 @@ def test_other_formats(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
             assert re.search("1 (rows|objects|units) translated", said)
 
 
+@pytest.mark.proof
 def test_the_python_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     plain, others, of_transformers = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)

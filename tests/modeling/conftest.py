@@ -87,9 +87,12 @@ def make_any_model(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 KINDS = {f"{p}-{n}": {"position_embedding_type": p, "norm_position": n} for p in POSITIONS for n in NORM_POSITIONS}
 KINDS |= OPTIONS
+PROOFS = set(KINDS) - set(OPTIONS) - {f"{p}-{NORM_POSITIONS[i % 3]}" for i, p in enumerate(POSITIONS)}
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(
+    scope="session", params=[pytest.param(name, marks=pytest.mark.proof) if name in PROOFS else name for name in KINDS]
+)
 def kind(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Every way to tell order with every place of the norms, and what else changes who sees whom."""
     return KINDS[request.param]

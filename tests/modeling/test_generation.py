@@ -38,7 +38,13 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 NEW = 6  # tokens to generate
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
+PROOFS = {"learned", "alibi", "none", "local", "local-relative", "narrow"}  # of which each is like one of the others
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.proof) if name in PROOFS else name for name in VARIANTS],
+)
 def kind(request: pytest.FixtureRequest) -> dict[str, Any]:
     return VARIANTS[request.param]
 
@@ -310,6 +316,7 @@ COMPILED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("family", COMPILED)
 def test_a_compiled_step_is_compiled_once(request, batch, family):
     """In one graph, for all lengths and for the next text, with padding, from which positions are counted in it."""

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from paperformer.modeling.loss import linear_cross_entropy
 
+from ..examples import examples
+
 V = 50
 
 
@@ -37,7 +39,7 @@ def loss_and_gradient(logits: list[float], label: int, epsilon: float) -> tuple[
 some_logits = st.lists(st.floats(-20, 20), min_size=2, max_size=12)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(logits=some_logits, epsilon=st.floats(0, 0.9), data=st.data())
 def test_label_smoothing_mixes_the_labels_loss_with_that_of_all_classes(logits, epsilon, data):
     """(1 - epsilon) (-log p_y) + epsilon / V sum_v (-log p_v) (Szegedy et al. 2016, section 7), number by number."""

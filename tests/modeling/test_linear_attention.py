@@ -12,6 +12,8 @@ from paperformer.modeling.attention import MultiHeadAttention
 from paperformer.modeling.linear_attention import CHUNK_SIZE, feature_map, linear_attention, linear_attention_mask
 from paperformer.modeling.masks import causal_mask
 
+from ..examples import examples
+
 
 def attention(*, is_causal: bool) -> MultiHeadAttention:
     config = PaperformerLMConfig(hidden_size=8, num_attention_heads=2, position_embedding_type="none")
@@ -39,7 +41,7 @@ def test_the_feature_map_is_elu_plus_one():
     is_causal=st.booleans(),
     padding=st.integers(0, 3),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 def test_it_computes_its_definition(batch, length, past, groups, is_causal, padding):
     generator = torch.Generator().manual_seed(length * 1000 + past)
     query = torch.randn(batch, 4, length, 8, generator=generator, dtype=torch.float64)

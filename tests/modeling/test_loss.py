@@ -11,6 +11,8 @@ from torch.utils._pytree import tree_leaves
 
 from paperformer.modeling.loss import linear_cross_entropy
 
+from ..examples import examples
+
 IGNORE = -100
 
 
@@ -60,7 +62,7 @@ def test_equals_torch_in_value_and_gradients(bias, label_smoothing, ignored, dty
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     num_tokens=st.integers(1, 40),
     vocab_size=st.integers(1, 30),

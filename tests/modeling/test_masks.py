@@ -10,6 +10,8 @@ from transformers.cache_utils import DynamicCache, DynamicSlidingWindowLayer
 from paperformer import PaperformerEncoderConfig, PaperformerLMConfig
 from paperformer.modeling.masks import bidirectional_mask, causal_mask
 
+from ..examples import examples
+
 PATTERNS = [
     {"attention_window": 1},
     {"attention_window": 3},
@@ -32,7 +34,7 @@ def table(size: int, causal: bool, pattern: dict[str, int]) -> Tensor:
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 @given(length=st.integers(1, 12), padding=st.integers(0, 4), left=st.booleans())
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=examples(20))
 def test_masks_follow_the_definition(pattern, length, padding, left):
     size = length + padding
     real = torch.ones(2, size, dtype=torch.bool)  # the second row has padding

@@ -97,6 +97,7 @@ def test_eager_equals_sdpa(kind, model, make_lm):
     torch.testing.assert_close(actual[real], expected[real], **CLOSE)
 
 
+@pytest.mark.proof
 @torch.no_grad()
 @pytest.mark.skipif(shutil.which("c++") is None, reason="flex attention is compiled, which needs a C++ compiler")
 @pytest.mark.parametrize("options", [{"attention_window": 5}, {"position_embedding_type": "alibi"}], ids=str)

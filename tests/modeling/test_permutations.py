@@ -5,6 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ..examples import examples
+
 SOURCE = torch.tensor([[7, 11, 13, 17, 19, 23]])  # no token twice: another order is another sentence
 TARGET = torch.tensor([[8, 9, 10]])
 ORDERED = ["sinusoidal", "learned", "rope", "relative", "alibi"]
@@ -12,7 +14,7 @@ ORDERED = ["sinusoidal", "learned", "rope", "relative", "alibi"]
 permutations = st.permutations(range(SOURCE.shape[1]))
 # A reversal is apart, because a bias of the distance alone cannot tell it (see the test of ALiBi).
 other_orders = permutations.filter(lambda order: sorted(order) not in (list(order), list(order)[::-1]))
-few = settings(deadline=None, max_examples=15)
+few = settings(max_examples=examples(15))
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,13 @@ from torch import Tensor
 from paperformer import PaperformerLMConfig
 from paperformer.modeling.positions import build_positions, rotate
 
+from ..examples import examples
+
 HIDDEN_SIZE, HEADS, HEAD_DIM = 32, 2, 16
 CLOSE = {"rtol": 0, "atol": 1e-4}  # angles are float32: at position 1000 they are exact to 6e-5
 
 places = st.integers(0, 1000)
-some = settings(deadline=None, max_examples=40)
+some = settings(max_examples=examples(40))
 
 
 def scheme(name: str, hidden_size: int = HIDDEN_SIZE):

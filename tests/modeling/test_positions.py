@@ -18,6 +18,8 @@ from paperformer.modeling.positions import (
     rotate,
 )
 
+from ..examples import examples
+
 HIDDEN_SIZE, HEAD_DIM = 16, 8
 
 
@@ -115,7 +117,7 @@ def test_relative_buckets_are_those_of_t5(is_causal, num_buckets, max_distance):
 
 @pytest.mark.parametrize("scheme", ["alibi", "relative"])
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=3), side=st.sampled_from(["left", "right"]))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 def test_biases_follow_positions_and_not_places(scheme, lengths, side):
     module, longest = positions(scheme, is_causal=True), max(lengths)
     rows = [torch.ones(length, dtype=torch.long) for length in lengths]
@@ -149,7 +151,7 @@ def test_rope_turns_pairs_by_the_papers_angles():
         assert turned[i + HEAD_DIM // 2] == pytest.approx(a * math.sin(angle) + b * math.cos(angle), abs=1e-5)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(query_at=st.integers(0, 400), key_at=st.integers(0, 400), shift=st.integers(0, 400))
 def test_rope_scores_depend_on_the_distance_only(query_at, key_at, shift):
     generator = torch.Generator().manual_seed(0)

@@ -175,6 +175,7 @@ def test_encoder_decoder(
     assert trained(make_trainer).label_names == ["labels"]
 
 
+@pytest.mark.proof
 @pytest.mark.filterwarnings("ignore:.*return_outputs:FutureWarning")
 @pytest.mark.parametrize("adapter", [False, True])
 def test_trl(adapter: bool, make_lm: MakeModel, tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
@@ -195,6 +196,7 @@ def test_trl(adapter: bool, make_lm: MakeModel, tokenizer: PreTrainedTokenizerBa
     trained(make_trainer)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("gated", [False, True])
 def test_adapters(gated: bool, make_any_model: MakeModel, token_rows: dict[str, Tensor], tmp_path: Path) -> None:
     """Of all projections that the guide names; the adapter alone is saved, and gives the same model when loaded."""

@@ -94,5 +94,6 @@ def test_importing_waits_for_nothing_and_auto_classes_know_the_models_nonetheles
     ]
 
 
+@pytest.mark.proof
 def test_auto_classes_that_were_there_before_know_the_models_as_well() -> None:
     assert shown(LATE) == ["True", "True {}"]

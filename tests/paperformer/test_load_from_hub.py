@@ -46,6 +46,7 @@ def make_newer(lm: Saved, tmp_path: Path) -> torch.Tensor:
         return newer(IDS).logits
 
 
+@pytest.mark.proof
 def test_without_paperformer(
     publish: Callable[[Saved, str], str], seq2seq: Saved, lm: Saved, encoder: Saved, hub: Hub, tmp_path: Path
 ) -> None:

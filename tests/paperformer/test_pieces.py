@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 
 from paperformer.pieces import split_sentences, split_text, split_to_fit
 
+from ..examples import examples
+
 
 def words_and_end(texts: list[str]) -> list[int]:
     """A tokenizer for which a word of up to 4 letters is a token, and each text has an end mark."""
@@ -45,7 +47,7 @@ def test_chinese_has_no_blanks() -> None:
 
 
 @given(st.text(st.sampled_from("ab.,! \n。，é"), max_size=200), st.integers(2, 12))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_nothing_is_lost_and_everything_fits(text: str, longest: int) -> None:
     pieces = split_to_fit(text, longest, words_and_end)
     assert re.sub(r"\s", "", "".join(pieces)) == re.sub(r"\s", "", text)
@@ -81,7 +83,7 @@ def test_what_ends_a_sentence() -> None:
 
 
 @given(st.text(st.sampled_from("aB.! \n\r\t\x85。3"), max_size=100), st.booleans(), st.integers(2, 12))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_pieces_and_gaps_are_the_text(text: str, sentences: bool, longest: int) -> None:
     pieces, gaps = split_text(text, longest, words_and_end, sentences=sentences)
     if not text.strip():

@@ -505,6 +505,7 @@ def other_pairs(run: Path) -> None:
     path.write_text(json.dumps(evaluation), "utf-8")
 
 
+@pytest.mark.proof
 def test_folders_are_loaded_without_paperformer(
     seq2seq: Saved,
     two_vocabularies: Saved,

@@ -72,6 +72,7 @@ def test_an_interruption_ends_in_one_line(
     assert said.endswith(" --resume\n")
 
 
+@pytest.mark.proof
 def test_both_models_are_loaded_back_and_used(
     trained: list[Recipe[Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

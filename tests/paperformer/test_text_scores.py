@@ -26,6 +26,7 @@ from paperformer import InputError, Run, evaluate_text
 from paperformer.training.evaluation import masked_tokens, perplexity
 from paperformer.training.evaluation.metrics import LOSS, METRICS, PSEUDO_PERPLEXITY, Score
 
+from ..examples import examples
 from .conftest import Saved
 
 TEXT = "The dog runs in the house, and sings.\n\nÜber the long queue,  a cat waits.\n" * 4
@@ -190,7 +191,7 @@ def test_the_perplexity_of_a_model_that_knows_nothing_is_the_size_of_its_vocabul
     assert scores["token_perplexity"].value == pytest.approx(257, rel=1e-5)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=4), st.integers(2, 24), st.data())
 def test_padding_and_batches_change_nothing(
     gpt2: tuple[PreTrainedModel, PreTrainedTokenizerFast], lengths: list[int], context: int, data: st.DataObject

@@ -92,6 +92,7 @@ LOAD_WITHOUT_PAPERFORMER = """if True:
 """
 
 
+@pytest.mark.proof
 def test_autotokenizer_loads_them_without_paperformer(tmp_path: Path) -> None:
     tokenizers = {}
     for algorithm in ALGORITHMS:

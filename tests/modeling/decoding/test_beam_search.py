@@ -19,6 +19,8 @@ from transformers.generation import GenerationMixin
 from paperformer.modeling.decoding import beam_search as module
 from paperformer.modeling.decoding.beam_search import BeamSearchMixin
 
+from ...examples import examples
+
 PAD, VOCAB = 0, 50
 
 
@@ -78,7 +80,7 @@ OPTIONS = st.fixed_dictionaries(
 @given(
     st.sampled_from(["seq2seq", "lm", "local", "bias"]), st.lists(st.integers(1, 6), min_size=1, max_size=4), OPTIONS
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_the_sequences_are_those_of_transformers_for_each_sentence_alone(
     models: dict[str, PreTrainedModel], name: str, lengths: list[int], options: dict[str, Any]
 ) -> None:

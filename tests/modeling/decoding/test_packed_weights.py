@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from paperformer.modeling.decoding import packed_weights as module
 from paperformer.modeling.decoding.packed_weights import PackedWeights, project
 
+from ...examples import examples
+
 VOCAB = 50
 KINDS: dict[str, dict[str, Any]] = {
     "post": {"norm_position": "post", "use_bias": True},
@@ -65,7 +67,7 @@ def tokens(model: Any, count: int, **options: Any) -> list[list[int]]:
     st.integers(1, 6),
     st.sampled_from([{"do_sample": False}, {"do_sample": True}, {"num_beams": 3, "do_sample": False}]),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 def test_tokens_are_the_same(models, name: str, count: int, options: dict[str, Any]) -> None:
     expected = tokens(models[name], count, **options)
     assert tokens(copy.deepcopy(models[name]).pack_weights(), count, **options) == expected

@@ -16,6 +16,8 @@ from transformers.generation.streamers import BaseStreamer
 from paperformer.modeling.decoding import sampling as module
 from paperformer.modeling.decoding.sampling import SamplingMixin
 
+from ...examples import examples
+
 PAD, VOCAB = 0, 50
 
 
@@ -89,7 +91,7 @@ OPTIONS = st.fixed_dictionaries(
     st.lists(st.integers(1, 6), min_size=1, max_size=5),
     OPTIONS,
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_tokens_are_those_of_transformers(models, name: str, lengths: list[int], options: dict[str, Any]) -> None:
     batch = make_batch(lengths, left=not models[name].config.is_encoder_decoder)
     expected = generate_by_transformers(models[name], batch, **options)

@@ -16,7 +16,7 @@ from paperformer.training.console.input_error import InputError
 from paperformer.translation.streaming import as_text
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'paperformer[ray]'")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.proof
 
 
 def test_an_actor_that_is_killed_costs_no_line_and_doubles_none(tmp_path: Path) -> None:

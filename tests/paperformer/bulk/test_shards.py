@@ -23,6 +23,8 @@ from paperformer.training.console.input_error import InputError
 from paperformer.translation.line_source import clean_lines
 from paperformer.translation.streaming import as_text
 
+from ...examples import examples
+
 LINES = [f"line {number}" for number in range(1, 24)]
 
 
@@ -56,7 +58,7 @@ def run(work: LineWork) -> Callable[..., None]:
     return run
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.text("aé\r ", max_size=4), max_size=12), st.booleans(), st.integers(1, 5))
 def test_shards_are_the_file(lines: list[str], ends: bool, size: int) -> None:
     path = Path(os.environ["PYTEST_SHARDS"])

@@ -228,6 +228,7 @@ def elsewhere(originals: dict[str, Original], tmp_path_factory: pytest.TempPathF
     return torch.load(folder / "report.pt", weights_only=False)
 
 
+@pytest.mark.proof
 def test_both_load_without_paperformer(elsewhere: dict[str, Any], originals: dict[str, Original]) -> None:
     assert elsewhere["modules"] == []
     original = originals["marian"]

@@ -67,6 +67,7 @@ CASES: dict[str, tuple[Any, str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", CASES)
 def test_a_converted_model_is_trained_further(kind: str, tmp_path: Path) -> None:
     make_tokenizer, objective, tokens = CASES[kind]

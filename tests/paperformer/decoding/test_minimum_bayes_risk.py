@@ -15,6 +15,8 @@ from paperformer.decoding.seeded_sampling import DrawnTokens
 from paperformer.decoding.translator import Translator
 from paperformer.training.evaluation.decoding import source_batches
 
+from ...examples import examples
+
 SOURCES = ["A dog runs.", "Two men talk on the beach.", "A dog talk."]
 TEXTS = st.lists(st.text("ab é,", max_size=12), min_size=1, max_size=6)
 
@@ -24,14 +26,14 @@ def ignore(index: int, what: str) -> None:
 
 
 @given(TEXTS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_chrf_of_all_pairs_is_sacrebleus(texts: list[str]) -> None:
     expected = [[CHRF().sentence_score(text, [reference]).score for reference in texts] for text in texts]
     np.testing.assert_allclose(pairwise_chrf(texts), expected, atol=1e-9)
 
 
 @given(TEXTS)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_the_best_have_the_highest_mean_with_all_samples(samples: list[str]) -> None:
     means = [
         sum(CHRF().sentence_score(sample, [other]).score for other in samples) / len(samples) for sample in samples

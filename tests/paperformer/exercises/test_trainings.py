@@ -68,6 +68,7 @@ def reversal(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return do(tmp_path_factory.mktemp("reversal"), "reversal", steps=8, **data, **TINY)
 
 
+@pytest.mark.proof
 def test_reversal_compares_two_models_of_one_size(reversal: Done) -> None:
     transformer, lstm = (reversal.figures[name] for name in ("transformer", "lstm"))
     assert lstm["parameters"] == pytest.approx(transformer["parameters"], rel=0.1)  # even widths of 16 are coarse
@@ -172,6 +173,7 @@ def norms(norms_options: dict[str, Any], tmp_path_factory: pytest.TempPathFactor
     return do(tmp_path_factory.mktemp("norms"), "norms", **norms_options)
 
 
+@pytest.mark.proof
 def test_the_twins_differ_in_their_norms_alone(norms: Done) -> None:
     recipes = {place: read_run(norms.folder / place).recipe for place in PLACES}
     first = recipes["post"]

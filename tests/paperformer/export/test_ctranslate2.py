@@ -13,6 +13,7 @@ from paperformer.export.formats import ctranslate2_engine
 from paperformer.export.formats.ctranslate2_format import CTRANSLATE2, tokens_of
 from paperformer.training.console.input_error import InputError
 
+from ...examples import examples
 from .conftest import Names, both, decoded, is_about_caches, largest_difference, random_model
 
 EVERY = [(family, name) for family in CTRANSLATE2.families for name in OPTIONS]
@@ -76,7 +77,7 @@ COMBINED = st.fixed_dictionaries(
 
 
 @given(family=st.sampled_from(sorted(CTRANSLATE2.families)), options=COMBINED)
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_options_combine(family: str, options: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     config = config_of(family, options)
     if any(CTRANSLATE2.refused(config)):

@@ -161,8 +161,9 @@ def test_one_layer_one_head_and_a_scale_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("layers", "heads", "queries", "keys"),
-    [(1, 1, 1, 1), (1, 1, 3, 3), (1, 16, 3, 3), (1, 1, 2, 40), (1, 1, 40, 2), (1, 1, 80, 80), (1, 16, 80, 80),
-     (4, 3, 80, 30), (1, 1, 400, 400)],
+    [(1, 1, 1, 1), (1, 1, 3, 3), (1, 1, 2, 40), (1, 1, 40, 2),
+     *(pytest.param(*sizes, marks=pytest.mark.proof)
+       for sizes in [(1, 1, 80, 80), (1, 16, 3, 3), (1, 16, 80, 80), (4, 3, 80, 30), (1, 1, 400, 400)])],
 )  # fmt: skip
 def test_labels_are_readable_at_any_size(layers: int, heads: int, queries: int, keys: int) -> None:
     figure = draw_attention(random_maps(layers, heads, queries, keys), "a model", range(layers), range(heads))

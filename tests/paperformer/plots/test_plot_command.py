@@ -35,6 +35,7 @@ def shown_in(svg: Path) -> set[str]:
     return {html.unescape(node.text or "").strip() for node in root.iter() if node.tag is ET.Comment}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("family", ["seq2seq", "lm", "encoder"])
 def test_attention_of_every_family(
     family: str, folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]

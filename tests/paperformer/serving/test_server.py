@@ -31,6 +31,7 @@ def post(address: str, body: Any, token: str = "") -> Any:
         return json.load(answer)
 
 
+@pytest.mark.proof
 def test_it_greets_answers_and_finishes_what_it_took_when_it_is_stopped(lm: Any, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     command = [sys.executable, "-m", "paperformer.cli", "serve", str(lm.folder), "--port", "0", "--name", "small"]

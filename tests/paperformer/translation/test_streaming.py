@@ -216,6 +216,7 @@ def run_command(*words: str, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code, *words], **options)
 
 
+@pytest.mark.proof
 def test_a_reader_that_has_had_enough_ends_it_in_silence(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_text("a line\n" * 100_000, "utf-8")
@@ -227,6 +228,7 @@ def test_a_reader_that_has_had_enough_ends_it_in_silence(tmp_path: Path) -> None
         assert all(line.startswith(b"translate: ") for line in process.stderr.read().splitlines())
 
 
+@pytest.mark.proof
 def test_ctrl_c_ends_it_while_it_waits_for_a_line() -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with run_command(**pipes) as process:

@@ -10,6 +10,7 @@ from paperformer.modeling.families import Config
 from paperformer.training.costs.flops import forward_flops, training_flops
 from paperformer.training.costs.parameters import count_parameters
 
+from ...examples import examples
 from .conftest import FAMILIES, PRESETS, configurations, make_model, tiny, training_inputs
 
 
@@ -30,7 +31,7 @@ def counted_flops(model: PreTrainedModel, tensors: dict[str, torch.Tensor], *, b
     return counter.get_total_flops()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(configurations(), st.sampled_from([2, 19, 70]), st.sampled_from([3, 67]))
 def test_forward_flops(config: Config, length: int, source_length: int) -> None:
     device = "cpu" if config.linear_attention else "meta"  # it leaves autocast, which the meta device does not have

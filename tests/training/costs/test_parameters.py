@@ -6,10 +6,11 @@ from paperformer import PaperformerEncoderConfig, PaperformerLMConfig, Paperform
 from paperformer.modeling.families import Config
 from paperformer.training.costs.parameters import count_parameters
 
+from ...examples import examples
 from .conftest import PRESETS, configurations, make_model
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(configurations(), st.booleans())
 def test_every_parameter_belongs_to_a_part(config: Config, with_head: bool) -> None:
     counts = count_parameters(config, with_head=with_head)

@@ -15,6 +15,8 @@ from paperformer.training.data.readers.sources import Source, pair_reader, text_
 from paperformer.training.data.text.bad_lines import BadLines
 from paperformer.training.data.text.chunks import pair_chunk, text_chunk
 
+from ...examples import examples
+
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
@@ -58,7 +60,7 @@ def test_every_pair_is_in_one_part_and_the_shares_are_those_asked_for() -> None:
 
 
 @given(st.lists(st.integers(0, 2999), max_size=300), st.randoms(use_true_random=False))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 def test_text_that_is_added_or_moved_moves_no_pair(indices: list[int], random: Any) -> None:
     some = [PAIRS[index] for index in indices]
     random.shuffle(some)

@@ -15,7 +15,7 @@ from . import killed_runs
 from .conftest import Together, figures
 from .test_resuming import assert_same_state
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.proof
 
 
 @pytest.fixture(scope="module")

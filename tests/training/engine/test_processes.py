@@ -22,7 +22,7 @@ from paperformer.training.reporting import recorder
 from ..conftest import PAIRS, TINY, command_line
 from . import two_processes
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.proof
 
 BATCHES = {"whole": 1, "sharded": 1, "tensor": 2}  # a step of each process; one process alone takes 2
 LAST_STEP = 6

@@ -14,6 +14,8 @@ from paperformer.training.evaluation.evaluation_file import fields_of
 from paperformer.training.evaluation.metrics import METRICS, ScoringOptions, output_metrics, score_outputs
 from paperformer.training.evaluation.summed_statistics import SummedStatistics
 
+from ...examples import examples
+
 HYPOTHESES = [
     "Ein Hund läuft am Strand entlang.",
     "Zwei Männer, die reden!",
@@ -60,7 +62,7 @@ TEXT = st.text(st.sampled_from("ab. ,äß„“’1中 "), max_size=30)
 
 
 @given(st.integers(1, 6).flatmap(lambda n: st.lists(st.tuples(TEXT, TEXT, TEXT), min_size=n, max_size=n)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_scores_are_those_of_sacrebleu_for_any_text(rows: list[tuple[str, str, str]]) -> None:
     hypotheses, *references = map(list, zip(*rows, strict=True))
     theirs = {"bleu": BLEU(), "chrf": CHRF(), "chrf++": CHRF(word_order=2), "ter": TER()}

@@ -11,6 +11,8 @@ from paperformer.training.data.text.chunks import text_chunk
 from paperformer.training.data.tokenizing import document_encoder
 from paperformer.training.evaluation.passages import PassageLosses, losses_by_passage, read_losses
 
+from ...examples import examples
+
 WORDS = ["Hund", "läuft", "am", "Strand", "日本", "no", "🙂"]
 TEXT = "".join(" ".join(WORDS[(line * step) % 7] for step in range(1, 9)) + "\n" for line in range(120))
 
@@ -54,7 +56,7 @@ def test_passages_are_the_same_for_every_tokenizer(tokenizers: dict[str, PreTrai
         assert characters[number] == len(own) + (number == len(sizes[0]) - 1)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=8))
 def test_rows_and_documents_do_not_matter(
     tokenizers: dict[str, PreTrainedTokenizerFast], cuts: list[tuple[int, bool]]

@@ -32,6 +32,8 @@ from paperformer.training.reporting.report import (
     write_report,
 )
 
+from ...examples import examples
+
 HOSTILE = "</td></table><h1 onclick='x'>\"torn\" & <script>alert(1)</script>"
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -406,7 +408,7 @@ odd_records = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records=odd_records, data=json_values)
 def test_no_record_makes_it_fail(records: list[Any], data: Any, run: Path) -> None:
     for name in ("metrics.jsonl", "samples.jsonl", "evaluation/samples.jsonl"):

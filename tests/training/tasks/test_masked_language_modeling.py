@@ -138,6 +138,7 @@ print(json.dumps([fill("A dog <mask>."), fill("The <mask> sings."), type(fill.mo
 """
 
 
+@pytest.mark.proof
 def test_trained_resumed_and_filled_in_without_the_package(options: Options, tmp_path: Path) -> None:
     more = {"optimization.max_steps": 60, "evaluation.every_steps": 30, "optimization.tokens_per_batch": 128}
     more |= {"model.hidden_size": 32, "data.mask_probability": 0.3, "optimization.r_drop": 0.1}

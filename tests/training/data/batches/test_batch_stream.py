@@ -18,6 +18,8 @@ from paperformer.training.data.batches import batch_stream
 from paperformer.training.data.batches.batch_stream import BatchStream
 from paperformer.training.data.batches.token_budget import Batch
 
+from ....examples import examples
+
 Shape = list[list[int]]
 """Epoch (they repeat) -> batches in each of its pools."""
 
@@ -98,7 +100,7 @@ def test_all_processes_save_the_same_state(case: tuple[Shape, int], count: int) 
     assert states == [states[0]] * num_processes
 
 
-@settings(max_examples=6, deadline=None)  # each starts processes
+@settings(max_examples=examples(6))  # each starts processes
 @given(shapes_and_processes(), st.integers(0, 12), st.integers(0, 2), st.integers(1, 2))
 def test_workers_change_nothing_that_is_seen(
     case: tuple[Shape, int], saved_after: int, workers_before: int, workers_after: int
@@ -257,6 +259,7 @@ print([int(next(batches)) for _ in range(9)])
 """  # and ends with its workers running
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="Windows has no process groups to send a signal to")
 def test_workers_outlive_a_signal_to_the_whole_job_but_not_the_job() -> None:
     with subprocess.Popen(

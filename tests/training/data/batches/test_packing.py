@@ -15,6 +15,8 @@ from paperformer.training.data.batches.packing import (
     evaluation_windows,
 )
 
+from ....examples import examples
+
 PAD = 0
 lengths_of_documents = st.lists(st.integers(1, 12), min_size=1, max_size=12)
 
@@ -137,7 +139,7 @@ def test_windows_score_every_token_but_the_first_once_with_enough_context(
     assert scored == list(range(1, num_tokens))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(2, 300), st.integers(2, 30), st.data())
 def test_there_are_no_more_windows_than_needed(num_tokens: int, context_length: int, data: st.DataObject) -> None:
     stride = data.draw(st.integers(1, context_length - 1))

@@ -19,6 +19,8 @@ from paperformer.training.data.built_in import cldr, cldr_expressions
 from paperformer.training.data.built_in.cldr import expression_pairs, parse_locale
 from paperformer.training.data.built_in.cldr_expressions import KINDS, expressions
 
+from ....examples import examples
+
 Splits = dict[str, list[tuple[str, str]]]
 
 # Translated to and from scripts with and without word spaces, left to right and right to left.
@@ -84,7 +86,7 @@ def test_promises_hold_for_other_locales(source: str, target: str) -> None:
     assert_every_held_out_word_is_trained(splits)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6))
 @given(st.sampled_from(sorted(locale_identifiers())), st.integers(0, 2**32))
 def test_any_locale_of_cldr_can_be_translated_into(identifier: str, seed: int) -> None:
     assume(parse_locale(identifier) != Locale("en"))

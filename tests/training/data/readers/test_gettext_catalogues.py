@@ -15,6 +15,8 @@ from paperformer.training.data.readers.gettext_catalogues import GettextCatalogu
 from paperformer.training.data.text.bad_lines import BadLines
 from paperformer.training.data.text.chunks import PAIR_SCHEMA
 
+from ....examples import examples
+
 both_modes = pytest.mark.parametrize("skip", [False, True])
 
 HEADER = """# A comment.
@@ -350,7 +352,7 @@ def catalogue(tmp_path_factory):
 
 
 @pytest.mark.parametrize("ending", [".po", ".mo"])
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), language=st.sampled_from([None, "de"]))
 def test_whatever_the_bytes_only_an_input_error_comes_out(tmp_path, catalogue, ending, data, language):
     content = data.draw(damaged(catalogue[ending]) | st.binary(max_size=100))

@@ -16,6 +16,8 @@ from paperformer.training.data.readers.hub_datasets import HubDataset
 from paperformer.training.data.text.bad_lines import BadLines
 from paperformer.training.data.text.chunks import PAIR_SCHEMA, TEXT_SCHEMA
 
+from ....examples import examples
+
 both_modes = pytest.mark.parametrize("skip", [False, True])
 both_ways = pytest.mark.parametrize("streaming", [False, True])
 
@@ -290,7 +292,7 @@ kinds = st.sampled_from([pa.string(), pa.large_string(), pa.dictionary(pa.int32(
 values = st.none() | st.binary(max_size=6) | st.text(max_size=6).map(str.encode)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tables=st.lists(st.lists(st.tuples(values, values), max_size=6), max_size=3), kind=kinds, nested=st.booleans())
 def test_kept_and_counted_rows_add_up(tables, kind, nested):
     def is_text(content):
@@ -329,7 +331,7 @@ def test_kept_and_counted_rows_add_up(tables, kind, nested):
 VALID = "".join(json.dumps({"translation": {"en": f"word {n}", "de": f"Wört {n}"}}) + "\n" for n in range(4)).encode()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), ending=st.sampled_from(["jsonl", "parquet"]), streaming=st.booleans())
 def test_whatever_the_bytes_only_an_input_error_comes_out(folder, data, ending, streaming):
     for path in folder.iterdir():

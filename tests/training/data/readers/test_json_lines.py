@@ -16,6 +16,8 @@ from paperformer.training.data.text.bad_lines import BadLines
 from paperformer.training.data.text.chunks import PAIR_SCHEMA, TEXT_SCHEMA
 from paperformer.training.data.text.lines import LONGEST_LINE
 
+from ....examples import examples
+
 BOM = b"\xef\xbb\xbf"
 
 
@@ -179,7 +181,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 
 
 @given(rows=st.lists(st.tuples(TEXT, TEXT), min_size=1), is_ascii=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_everything_that_can_be_written_is_read_back(folder: Path, rows: list[tuple[str, str]], is_ascii: bool) -> None:
     objects = [{"de": de, "other": {"en": en}} for en, de in rows]
     content = "\r\n".join(json.dumps(row, ensure_ascii=is_ascii) for row in objects)
@@ -211,7 +213,7 @@ JUNK = st.lists(VALUE.map(json.dumps).map(str.encode) | st.sampled_from(PIECES) 
 
 
 @given(content=JUNK.map(b"".join) | JUNK.map(b"\n".join), columns=st.sampled_from([("a",), ("a.b",), ("a", "b")]))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600))
 def test_junk_ends_in_rows_or_an_input_error(folder: Path, content: bytes, columns: Any) -> None:
     source = json_lines(folder, content, *columns)
     bad = BadLines(skip=True)

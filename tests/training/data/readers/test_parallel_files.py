@@ -15,6 +15,8 @@ from paperformer.training.data.text.bad_lines import BadLines
 from paperformer.training.data.text.chunks import PAIR_SCHEMA
 from paperformer.training.data.text.lines import read_lines
 
+from ....examples import examples
+
 
 def files(folder: Path, source: bytes, target: bytes) -> ParallelFiles:
     (folder / "a.en").write_bytes(source)
@@ -139,7 +141,7 @@ faulty_lines = st.lists(
 ).map(b"\n".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(faulty_lines, faulty_lines, st.booleans())
 def test_any_content_gives_pairs_or_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, source: bytes, target: bytes, skip: bool

@@ -14,6 +14,8 @@ from paperformer.training.data.text.bad_lines import BadLines
 from paperformer.training.data.text.chunks import PAIR_SCHEMA, TEXT_SCHEMA
 from paperformer.training.data.text.lines import LONGEST_LINE
 
+from ....examples import examples
+
 PAIRS = {"en": ["dog", "", "cat"], "de": ["Hund", "leer", "Kätzchen"]}
 
 
@@ -228,7 +230,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(rows=st.lists(st.tuples(TEXT, TEXT), min_size=1), kind=st.sampled_from(TYPES), group=st.integers(1, 5))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_everything_that_can_be_written_is_read_back(folder: Path, rows: list[Any], kind: Any, group: int) -> None:
     source, target = ([row[side] for row in rows] for side in (0, 1))
     content = pa.table({"en": pa.array(source, kind), "other": [{"de": text} for text in target]})
@@ -252,7 +254,7 @@ def damaged_files(draw: st.DrawFn) -> bytes:
 
 @given(content=damaged_files() | st.binary(max_size=100))
 # Always the same: where damage makes up a page of gigabytes, Arrow takes seconds to find that it is not there.
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=examples(400), derandomize=True)
 def test_damage_ends_in_rows_or_an_input_error(folder: Path, content: bytes) -> None:
     path = folder / "damaged.parquet"
     path.write_bytes(content)

@@ -17,6 +17,8 @@ from paperformer.training.data.text.bad_lines import BadLines
 from paperformer.training.data.text.chunks import PAIR_SCHEMA, TEXT_SCHEMA
 from paperformer.training.data.text.lines import LONGEST_LINE
 
+from ....examples import examples
+
 BOM = b"\xef\xbb\xbf"
 
 
@@ -218,7 +220,7 @@ CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 
 
 @given(rows=st.lists(st.tuples(CELL, CELL, CELL), min_size=1), is_windows=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_every_tsv_that_can_be_written_is_read_back(
     folder: Path, rows: list[tuple[str, ...]], is_windows: bool
 ) -> None:
@@ -231,7 +233,7 @@ def test_every_tsv_that_can_be_written_is_read_back(
     rows=st.lists(st.tuples(CELL, CELL, CELL), min_size=1),
     style=st.sampled_from([("\r\n", csv.QUOTE_MINIMAL), ("\n", csv.QUOTE_ALL)]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_every_csv_that_can_be_written_is_read_back(folder: Path, rows: list[tuple[str, ...]], style: Any) -> None:
     line_end, quoting = style
     content = io.StringIO()
@@ -265,7 +267,7 @@ JUNK = st.binary(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=30).m
     ending=st.sampled_from(["tsv", "csv"]),
     columns=st.sampled_from([(1,), (2,), (1, 2), ("a", "b"), ("a",)]),
 )
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600))
 def test_junk_ends_in_rows_or_an_input_error(folder: Path, content: bytes, ending: str, columns: Any) -> None:
     source = table(folder, content, *columns, ending=ending)
     bad = BadLines(skip=True)

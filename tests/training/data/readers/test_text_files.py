@@ -12,6 +12,8 @@ from paperformer.training.data.readers.text_files import TextFile
 from paperformer.training.data.text.bad_lines import BadLines
 from paperformer.training.data.text.chunks import TEXT_SCHEMA
 
+from ....examples import examples
+
 
 def rows_of(reader: TextFile, bad: BadLines | None = None) -> list[tuple[str, bool]]:
     chunks = list(reader.chunks(bad or BadLines()))
@@ -98,7 +100,7 @@ texts = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(texts, st.booleans(), st.integers(1, 4), st.integers(1, 12))
 def test_rows_give_the_text_back(
     tmp_path_factory: pytest.TempPathFactory, text: str, has_mark: bool, most_lines: int, most_characters: int
@@ -132,7 +134,7 @@ def test_rows_give_the_text_back(
     assert documents_of(by_blanks) == [paragraph for paragraph in paragraphs if paragraph]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=60), st.sampled_from(["joined", "each", "blank_line"]), st.booleans())
 def test_any_bytes_give_rows_or_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, documents: str, skip: bool

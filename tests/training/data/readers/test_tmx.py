@@ -11,6 +11,8 @@ from paperformer.training.data.text.bad_lines import BadLines
 from paperformer.training.data.text.chunks import PAIR_SCHEMA
 from paperformer.training.data.text.xml_parsing import LONGEST_MARKUP
 
+from ....examples import examples
+
 both_modes = pytest.mark.parametrize("skip", [False, True])
 
 
@@ -233,7 +235,7 @@ units = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(units=units, encoding=st.sampled_from(["utf-8", "utf-16"]))
 def test_kept_and_counted_units_add_up(path, units, encoding):
     units.append([("en", "x"), ("de", "y")])
@@ -265,7 +267,7 @@ def damaged(draw):
     return bytes(content)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=damaged() | st.binary(max_size=200))
 def test_whatever_the_bytes_only_an_input_error_comes_out(path, content):
     results = []

@@ -13,6 +13,8 @@ from paperformer.training.data.text import lines as lines_module
 from paperformer.training.data.text.bad_lines import BadLines
 from paperformer.training.data.text.lines import BLOCK_BYTES, LONGEST_LINE, count_lines, decode_lines, read_lines
 
+from ....examples import examples
+
 BOM = b"\xef\xbb\xbf"
 
 
@@ -137,7 +139,7 @@ characters = [*map(str.encode, "aé語😀"), b"\xf0\x9f", b"\xff", *(b"x" * len
 contents = st.lists(st.sampled_from(marks + characters) | st.binary(max_size=4), max_size=20).map(b"".join)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(contents, st.lists(st.integers(0, 80), max_size=10))
 @example(BOM + b"a", [1, 2])
 @example(b"\xef\xbb", [1])
@@ -158,7 +160,7 @@ def test_any_split_into_blocks_gives_the_same_lines(content: bytes, cuts: list[i
                 lines_of(*blocks)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(contents)
 def test_the_count_is_that_of_the_lines(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "count.txt"

@@ -83,6 +83,7 @@ def passes(model: Model, inputs: dict[str, torch.Tensor], precision: str = "no")
     return loss.detach(), [p.grad for p in model.parameters()]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("family", "positions", "recomputed", "precision"),
     [("lm", "rope", True, "bf16"), ("lm", "alibi", False, "no"), ("seq2seq", "sinusoidal", True, "no")],
@@ -106,6 +107,7 @@ def test_no_shape_is_compiled_for_after_the_first_few(
     assert len(compilations) == made
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("family", "recomputed", "precision"), [("lm", False, "no"), ("lm", True, "bf16"), ("seq2seq", True, "no")]
 )

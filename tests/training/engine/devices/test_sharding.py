@@ -132,7 +132,7 @@ def test_a_compiled_model_cannot_be_split() -> None:
         sharding.split_blocks(model, SimpleNamespace(size=lambda: 2))  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_blocks_split_over_processes_compute_what_one_does(together: Together, tmp_path: Path) -> None:
     first, *_ = together(split_blocks.__file__, tmp_path, number=4)
     assert first == "the same\n"

@@ -34,6 +34,7 @@ def setting_and_growth(**environment: str) -> tuple[bool, float]:
     return made == "True", int(growth) / 1e6
 
 
+@pytest.mark.proof
 def test_a_process_grows_little_unless_it_is_told_to() -> None:
     made, growth = setting_and_growth()
     asked, grown = setting_and_growth(ONEDNN_PRIMITIVE_CACHE_CAPACITY="1024")

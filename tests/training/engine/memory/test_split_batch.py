@@ -15,6 +15,8 @@ from paperformer.training.data.batches.packing import collate_blocks
 from paperformer.training.data.batches.token_budget import Batch, pad
 from paperformer.training.engine.memory.split_batch import split_batch
 
+from ....examples import examples
+
 IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 SIZES = {"vocab_size": 30, "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "dropout": 0.0} | IDS
 LAYERS = {"encoder_layers": 2, "decoder_layers": 2, "decoder_start_token_id": 1}
@@ -51,7 +53,7 @@ def assert_same_update(model: torch.nn.Module, batch: Batch, groups: list[Batch]
         torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(Sentences, Sentences, st.integers(1, 7))
 def test_parts_of_pairs_add_up_to_the_whole(sources: list[list[int]], targets: list[list[int]], parts: int) -> None:
     rows = min(len(sources), len(targets))
@@ -70,7 +72,7 @@ def test_parts_of_pairs_add_up_to_the_whole(sources: list[list[int]], targets: l
     assert_same_update(TRANSLATOR, pairs_batch(sources, targets), groups)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data(), st.integers(1, 7), st.booleans())
 def test_parts_of_running_text_add_up_to_the_whole(data: st.DataObject, parts: int, separate: bool) -> None:
     tokens = np.array(data.draw(st.lists(st.integers(3, 29), min_size=2, max_size=20)))

@@ -15,8 +15,8 @@ PROMPT = "KING RICHARD:\n"
 
 # Seconds instead of minutes, to see that everything works; the models are then of no use.
 FAST: dict[str, dict[str, int]] = {
-    "shakespeare-lm": {"optimization.max_steps": 40, "evaluation.every_steps": 20},
-    "cldr-en-de": {"optimization.max_steps": 40, "evaluation.every_steps": 20, "evaluation.num_beams": 1},
+    "shakespeare-lm": {"optimization.max_steps": 40, "evaluation.every_steps": 40},
+    "cldr-en-de": {"optimization.max_steps": 40, "evaluation.every_steps": 40, "evaluation.num_beams": 1},
 }
 
 # Runs where `paperformer` cannot be imported: what is loaded is the code in the model's folder.

@@ -45,7 +45,7 @@ def test_the_recipes_and_what_is_said_of_them(
         assert (recipe.optimization.max_steps == 40) == fast
         assert recipe.run.overwrite
         assert recipe.data.dataset.startswith("built-in:")  # no hub is needed
-    few = " --optimization.max_steps 40 --evaluation.every_steps 20" if fast else ""
+    few = " --optimization.max_steps 40 --evaluation.every_steps 40" if fast else ""
     greedy = " --evaluation.num_beams 1" if fast else ""
     said = capsys.readouterr().out
     for name, script, options in (("shakespeare-lm", "lm", few), ("cldr-en-de", "seq2seq", few + greedy)):

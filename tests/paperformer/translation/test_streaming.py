@@ -30,6 +30,12 @@ def ignore(number: int, what: str) -> None:
     pass
 
 
+def wait_for(lines: ReadAhead, count: int) -> None:
+    """Until so many lines have been read ahead."""
+    while len(lines._ready) < count:
+        time.sleep(0.001)
+
+
 def test_lines_come_in_order_one_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "FIRST_WINDOW", 7)
     lines = ReadAhead(Line(number, f"line {number}") for number in range(1, 1001))
@@ -51,8 +57,9 @@ def test_windows_grow_to_what_some_seconds_hold(monkeypatch: pytest.MonkeyPatch)
     now = [0.0]
     monkeypatch.setattr(streaming.time, "monotonic", lambda: now[0] + 1e-9 * next(clock))
     lines = ReadAhead(Line(number, "") for number in range(1, 5001))
+    wait_for(lines, 500)
     for _ in translate_stream(slowly, lines, ignore):
-        time.sleep(0.01)  # so that the next lines are there
+        wait_for(lines, min(500, 5000 - sum(sizes)))
     assert sizes[0] == 64
     assert max(sizes) in range(450, 501)
 
@@ -73,9 +80,10 @@ def test_windows_that_are_not_full_say_nothing_about_the_next_ones() -> None:
         sizes.append(len(texts))
         return list(texts)
 
-    for _ in translate_stream(translate, ReadAhead(in_turn()), ignore):
+    lines = ReadAhead(in_turn())
+    for _ in translate_stream(translate, lines, ignore):
         come.set()
-        time.sleep(0.02)
+        wait_for(lines, 1 if len(sizes) < 5 else min(64, 999 - sum(sizes)))
     assert sizes[:5] == [1] * 5
     assert sizes[5] == 64
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from importlib.metadata import version
@@ -28,14 +28,14 @@ from .console.input_error import InputError, one_line_errors
 from .console.progress import is_first_process, say
 from .data.cleaning.report import report_table
 from .data.corpus import Corpus
-from .data.readers.sources import Source
-from .data.splits import Splits, cache_folder, training_sources
+from .data.splits import Splits, cache_folder, domains_of_test, training_sources
 from .data.tokenizers import Tokenizers, given_tokenizers, load_tokenizers, trained_tokenizers
 from .engine.devices.compiling import check_compiler
 from .engine.devices.precision import Precision
 from .engine.guard import TrainingDivergedError
 from .engine.loop import FittedModel, fit
 from .engine.stop_request import TrainingStopped
+from .evaluation.domains import score_domains_of_text
 from .evaluation.evaluation_file import (
     EVALUATION_FILE,
     LOSSES_FILE,
@@ -43,6 +43,7 @@ from .evaluation.evaluation_file import (
     PAIRS_FILE,
     Evaluation,
     entry_of,
+    entry_of_parts,
 )
 from .evaluation.metrics import scoring_options
 from .evaluation.translation_report import Weaknesses, find_weaknesses
@@ -248,6 +249,8 @@ def _finish(
         say(f"{split}: {', '.join(f'{score.metric.entry} {score.value:.3f}' for score in evaluation.scores)}")
     if not is_first_process():
         return
+    weaknesses = _weaknesses(recipe, evaluation)
+    entries["test"] |= entry_of_parts(weaknesses)
     samples = task.scoring.samples(evaluation.outputs)
     outputs = _json_lines(evaluation.outputs)
 
@@ -265,7 +268,7 @@ def _finish(
             (path / "evaluation").mkdir(exist_ok=True)
             (path / "evaluation" / LOSSES_FILE).write_text(_json_lines(evaluation.passages.records()), encoding="utf-8")
         if objective.has_card:
-            write_card(path, _facts(objective, recipe, folder, task, fitted, entries, evaluation, command))
+            write_card(path, _facts(objective, recipe, folder, task, fitted, entries, samples, weaknesses, command))
 
     def write_evaluation(path: Path) -> None:
         (path / EVALUATION_FILE).write_text(_json(entries), encoding="utf-8")
@@ -298,7 +301,8 @@ def _facts(
     task: Task,
     fitted: FittedModel,
     entries: dict[str, dict[str, Any]],
-    test: Evaluation,
+    samples: Sequence[Sequence[str]],
+    weaknesses: Weaknesses | None,
     command: str,
 ) -> ModelCardFacts:
     """What the card is made of."""
@@ -306,7 +310,7 @@ def _facts(
     return ModelCardFacts(
         name=recipe.run.name,
         task=objective.hub_task,
-        dataset=" and ".join(dict.fromkeys(map(_title, sources))),
+        dataset=" and ".join(dict.fromkeys(source.title for source in sources)),
         hub_datasets=[source.hub for source in sources if source.hub],
         splits=[task.batches.facts(), *task.scoring.facts()],
         left_out=_left_out(folder),
@@ -327,18 +331,22 @@ def _facts(
             if record.get("validation", {}).get("loss") is not None  # as it is where it was not finite
         ],
         evaluation=entries,
-        samples=task.scoring.samples(test.outputs),
-        weaknesses=_weaknesses(recipe, test),
+        samples=samples,
+        domains=list(dict.fromkeys(domains_of_test(recipe.data))),
+        weaknesses=weaknesses,
         joules=next((record["joules"] for record in reversed(metrics) if record.get("joules") is not None), None),
         energy_source=next((record["energy"] for record in reversed(metrics) if "energy" in record), ""),
     )
 
 
 def _weaknesses(recipe: Recipe[Any], test: Evaluation) -> Weaknesses | None:
-    """Where the translations of the test split are worst; None where nothing is translated."""
-    if not test.pairs:
-        return None
-    return find_weaknesses(test.pairs, test.outputs, scoring_options(recipe.evaluation), WORST_SENTENCES)
+    """Where the model is worst on the test split; None where nothing is known of its parts."""
+    if test.pairs:
+        options = scoring_options(recipe.evaluation)
+        return find_weaknesses(test.pairs, test.outputs, options, WORST_SENTENCES, test.domains, test.unseen_words)
+    if test.domains and test.passages is not None:
+        return Weaknesses(by_domain=score_domains_of_text(test.passages, test.domains))
+    return None
 
 
 def _left_out(folder: RunFolder) -> dict[str, int]:
@@ -361,11 +369,3 @@ def _publish(model_path: Path, repo_id: str) -> None:
             f"{model_path} is finished, and could not be published on {repo_id}: {error}; try again with: {again}"
         ) from error
     say(f"published: {publication.address} {publication.commit}")
-
-
-def _title(source: Source) -> str:
-    """What a card calls a source: its name, without folders of the machine it was trained on."""
-    built_in = {"cldr": "localised expressions of Unicode CLDR", "shakespeare": "Shakespeare's plays"}
-    if source.built_in:
-        return built_in[source.built_in]
-    return source.hub or "/".join(Path(source.path or "").resolve().parts[-2:])

@@ -68,7 +68,7 @@ SCORES = {
     "lm": {"task", "split", "loss", "word_perplexity", "words", "bits_per_byte", "bytes", "windows", "seconds"}
     | {"weights_sha256"},
 }
-OF_TEST_ONLY = {"seq2seq": set(), "lm": {"passages_sha256"}}
+OF_TEST_ONLY = {"seq2seq": {"domains", "unseen_words"}, "lm": {"passages_sha256", "domains"}}
 
 
 @pytest.mark.parametrize("family", SCORES)
@@ -76,6 +76,11 @@ def test_a_run_from_text_to_a_finished_model(
     family: str, options: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     options["lm"]["model.position_embedding_type"] = "learned"  # of which there are so many
+    test = Path(options[family]["data.dataset"]) / "test"
+    options[family]["data.test"] = {
+        "seq2seq": f"[{{path: {test}, domain: beasts}}, {{path: {test.with_name('validation')}}}]",
+        "lm": f"[{{path: {test}.txt, domain: beasts}}, {{path: {test.with_name('validation')}.txt}}]",
+    }[family]
     model_path = run(family, options[family], "--license", "mit")
     said = capsys.readouterr()
     assert said.out == f"model: {model_path}\n"
@@ -97,7 +102,12 @@ def test_a_run_from_text_to_a_finished_model(
         assert scores["split"] == split
         assert scores["loss"].keys() == {"nats_per_token", "tokens"}
     outputs = (folder / "evaluation" / "test.outputs.jsonl").read_text("utf-8").splitlines()
-    assert len(outputs) == (5 if family == "seq2seq" else 2)
+    assert len(outputs) == (10 if family == "seq2seq" else 2)
+    domains = evaluation["test"]["domains"]
+    other = "validation.txt" if family == "lm" else "validation"
+    assert [name.rpartition("/")[2] for name in domains] == ["beasts", other]
+    units = "sentences" if family == "seq2seq" else "bytes"
+    assert sum(domain[units] for domain in domains.values()) == evaluation["test"][units]
     assert len((folder / "evaluation" / "samples.jsonl").read_text("utf-8").splitlines()) == 2
     assert {scores["weights_sha256"] for scores in evaluation.values()} == {hash_weights(model_path)}
     assert "gradient_norm_by_layer" not in (model_path / "metrics.jsonl").read_text("utf-8")
@@ -124,6 +134,10 @@ def test_a_run_from_text_to_a_finished_model(
     card = (model_path / "README.md").read_text("utf-8")
     assert card.startswith("---\n")
     assert "license: mit" in card
+    assert "on 2 domains, beasts and " in card
+    if family == "seq2seq":
+        assert "training text.\n" in card
+        assert evaluation["test"]["unseen_words"]["share"] == 0
     assert f"accelerate launch -m paperformer.training.train_{family} --cleaning.duplicates" in card
     assert json.loads((model_path / "evaluation.json").read_text("utf-8")) == evaluation
     auto_class = AutoModelForSeq2SeqLM if family == "seq2seq" else AutoModelForCausalLM

@@ -13,7 +13,7 @@ from .corpus import Corpus, NothingLeftError, TextStream, build_corpus
 from .hold_out import HeldOut, Part
 from .readers.hub_datasets import HubDataset
 from .readers.reader import Reader
-from .readers.sources import Source, pair_reader, parse_sources, text_reader
+from .readers.sources import Source, name_domains, pair_reader, parse_sources, text_reader
 
 OpenSource = Callable[[Source], Reader]
 
@@ -87,6 +87,11 @@ def text_splits(recipe: Recipe[RunningText]) -> Splits:
 def training_sources(data: Corpora) -> list[Source]:
     """What a recipe's training text comes from."""
     return _sources(data, "train")
+
+
+def domains_of_test(data: Corpora) -> list[str]:
+    """The domain of each source of a recipe's test split."""
+    return name_domains(_sources(data, "test"))
 
 
 def cache_folder(recipe: Recipe[Any]) -> Path:

@@ -7,6 +7,8 @@
           "loss": {"nats_per_token": 1.6, "tokens": 14000}, "seconds": 12.3,
           "pairs_sha256": "...", "weights_sha256": "..."}, ...}
 
+Of the test split, `domains` has such scores by domain, each with `p_worse` (see `domains`) and its share of
+`unseen_words`; `unseen_words` has that share of the whole, and scores of the sentences that have `some` and `none`.
 Of running text, `windows` is the signature of all scores: "context:256|stride:128". `pairs_sha256` says which sentence
 pairs were translated and scored, `passages_sha256` of which passages there are losses, and `weights_sha256` with which
 weights (`exact_weights.hash_weights`).
@@ -18,9 +20,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..data.unseen_words import UnseenWords
 from .confidence import Confidence
+from .domains import DomainScores
 from .metrics import METRICS, Score
 from .passages import PassageLosses
+from .translation_report import Weaknesses
 
 EVALUATION_FILE = "evaluation.json"
 OUTPUTS_FILE = "test.outputs.jsonl"
@@ -52,6 +57,12 @@ class Evaluation:
     passages: PassageLosses | None = None
     """The losses of the test split by passage, where it is running text."""
 
+    domains: Sequence[str] = ()
+    """Of each of the pairs, or of the passages, the domain that its source is of; of the test split."""
+
+    unseen_words: UnseenWords | None = None
+    """Of the sources of the pairs of the test split, as far as the training text can be read again."""
+
 
 def hash_pairs(pairs: Iterable[Sequence[str]]) -> str:
     """SHA-256 of sentence pairs, by which two test sets are known to be the same."""
@@ -70,6 +81,28 @@ def entry_of(task: str, split: str, evaluation: Evaluation, seconds: float) -> d
     if evaluation.passages is not None:
         entry["passages_sha256"] = evaluation.passages.sha256
     return entry | {"pairs_sha256": hash_pairs(evaluation.pairs)} if evaluation.pairs else entry
+
+
+def entry_of_parts(weaknesses: Weaknesses | None) -> dict[str, Any]:
+    """What the entry of the test split says of its parts."""
+    if weaknesses is None:
+        return {}
+    entry: dict[str, Any] = {}
+    if weaknesses.by_domain:
+        entry["domains"] = {domain.name: _entry_of_part(domain) for domain in weaknesses.by_domain}
+    if weaknesses.unseen_words is not None and weaknesses.by_unseen_words:
+        parts = {part.name: _entry_of_part(part) for part in weaknesses.by_unseen_words}
+        entry["unseen_words"] = {"share": weaknesses.unseen_words.share()} | parts
+    return entry
+
+
+def _entry_of_part(part: DomainScores) -> dict[str, Any]:
+    entry = fields_of(part.scores)
+    if part.p_worse is not None:
+        entry["p_worse"] = part.p_worse
+    if part.unseen_words is not None:
+        entry["unseen_words"] = part.unseen_words
+    return entry
 
 
 def fields_of(scores: Iterable[Score]) -> dict[str, Any]:

@@ -57,6 +57,19 @@ def read_losses(text: str, sha256: str) -> PassageLosses | None:
     return PassageLosses(nats=nats, tokens=tokens, bytes=sizes, sha256=sha256) if is_sound else None
 
 
+def name_passages(losses: PassageLosses, sizes: Sequence[int], names: Sequence[str]) -> list[str]:
+    """Of each of N passages, what the part of the text that it begins in is called.
+
+    Args:
+        losses: of the passages, whose bytes are known.
+        sizes: of the text's parts, in bytes.
+        names: of those parts.
+    """
+    assert losses.bytes is not None
+    begins = np.cumsum(losses.bytes) - losses.bytes
+    return [names[part] for part in np.searchsorted(np.cumsum(sizes), begins, "right")]
+
+
 def losses_by_passage(
     token_losses: Sequence[NDArray[np.float64]], chunks: Iterable[pa.RecordBatch], tokenizer: PreTrainedTokenizerFast
 ) -> PassageLosses:

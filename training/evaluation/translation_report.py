@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 from sacrebleu.metrics import BLEU
 
+from ..data.unseen_words import UnseenWords
 from .confidence import RESAMPLES
+from .domains import DomainScores, score_domains
 from .metrics import METRICS, Metric, References, Score, ScoringOptions, output_metrics, score_outputs
 from .significance import Comparison, TestName, compare_systems
+
+WITHOUT_UNSEEN_WORDS, WITH_UNSEEN_WORDS = "none", "some"
 
 GROUPS = 5
 """Of about equal size, into which sentences are divided by their length."""
@@ -131,23 +135,35 @@ def report_translations(
 
 @dataclass(frozen=True, kw_only=True)
 class Weaknesses:
-    """Where a system's translations are worst."""
+    """Where a model is worst."""
 
-    by_length: Sequence[LengthGroup]
-    worst: Sequence[tuple[str, str, str, float]]
+    by_length: Sequence[LengthGroup] = ()
+    worst: Sequence[tuple[str, str, str, float]] = ()
     """(source, reference, output, chrF) of the sentences with the lowest chrF, the lowest first."""
+
+    by_domain: Sequence[DomainScores] = ()
+    by_unseen_words: Sequence[DomainScores] = ()
+    """Of the sentences without words that are not in the training text, and of those with some."""
+    unseen_words: UnseenWords | None = None
 
 
 def find_weaknesses(
-    pairs: Sequence[tuple[str, str]], outputs: Sequence[str], options: ScoringOptions, count: int
+    pairs: Sequence[tuple[str, str]],
+    outputs: Sequence[str],
+    options: ScoringOptions,
+    count: int,
+    domains: Sequence[str] = (),
+    unseen_words: UnseenWords | None = None,
 ) -> Weaknesses:
-    """Scores by length, and some of the worst sentences.
+    """Scores by length, by domain and by whether all words are known, and some of the worst sentences.
 
     Args:
         pairs: N of (source, reference), N at least 1.
         outputs: their translations.
         options: how they are compared.
         count: how many sentences.
+        domains: of the N, if they are known.
+        unseen_words: of the N sources, if they are known.
     """
     sources, references = map(list, zip(*pairs, strict=True))
     by_sentence = score_sentences(outputs, [references], options, ("chrf",))
@@ -158,7 +174,33 @@ def find_weaknesses(
     return Weaknesses(
         by_length=_score_by_length(outputs, [references], sources, replace(options, warn=False)),
         worst=sorted(rows, key=lambda row: row[-1])[:count],
+        by_domain=_score_parts(outputs, references, domains, options, unseen_words),
+        by_unseen_words=_score_parts(outputs, references, _parts_by_words(unseen_words), options, unseen_words),
+        unseen_words=unseen_words,
     )
+
+
+def _score_parts(
+    outputs: Sequence[str],
+    references: Sequence[str],
+    names: Sequence[str],
+    options: ScoringOptions,
+    unseen_words: UnseenWords | None,
+) -> list[DomainScores]:
+    """Scores of the sentences of each name."""
+    if not names:
+        return []
+    parts = score_domains(outputs, [references], names, options)
+    if unseen_words is None:
+        return parts
+    return [replace(part, unseen_words=unseen_words.share(np.array(names) == part.name)) for part in parts]
+
+
+def _parts_by_words(unseen_words: UnseenWords | None) -> list[str]:
+    """The name of the part that each sentence is in; none where no sentence has words, as of scripts without spaces."""
+    if unseen_words is None or unseen_words.share() is None:
+        return []
+    return [WITH_UNSEEN_WORDS if count else WITHOUT_UNSEEN_WORDS for count in unseen_words.unseen]
 
 
 def score_sentences(

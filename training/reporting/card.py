@@ -19,6 +19,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..atomic_files import replace_file
 from ..data.splits import SplitFacts
+from ..evaluation.domains import DomainScores
 from ..evaluation.evaluation_file import EVALUATION_FILE, read_scores
 from ..evaluation.metrics import Score
 from ..evaluation.translation_report import Weaknesses
@@ -96,8 +97,11 @@ class ModelCardFacts:
     samples: Sequence[Sequence[str]]
     """(source, reference, output) of translations, (prompt, continuation) of language models."""
 
+    domains: Sequence[str] = ()
+    """What kinds of text the test split has, by name."""
+
     weaknesses: Weaknesses | None = None
-    """Where the translations of the test split are worst."""
+    """Where the model is worst on the test split."""
 
     joules: float | None = None
     """Energy that training took, where it is known."""
@@ -164,6 +168,8 @@ def build_card(facts: ModelCardFacts) -> ModelCard:
         cost=_cost(facts),
         lengths=_lengths(facts.weaknesses),
         worst=_worst(facts.weaknesses),
+        domains=_domains(facts.weaknesses),
+        unseen=_unseen_words(facts.weaknesses),
         versions=", ".join(f"{name} {version}" for name, version in facts.versions.items()),
         samples=_samples(facts, words),
         limits=_limits(facts, words, scores),
@@ -264,6 +270,48 @@ def _worst(weaknesses: Weaknesses | None) -> list[str]:
     ]
 
 
+def _domains(weaknesses: Weaknesses | None) -> list[str]:
+    """A table of the domains, if there are several."""
+    if weaknesses is None or len(weaknesses.by_domain) < 2:
+        return []
+    return _table_of_parts("Domain", weaknesses.by_domain)
+
+
+def _unseen_words(weaknesses: Weaknesses | None) -> dict[str, Any] | None:
+    """How many words the training text has not, and a table of the sentences with such words and without."""
+    if weaknesses is None or weaknesses.unseen_words is None or (share := weaknesses.unseen_words.share()) is None:
+        return None
+    counts = weaknesses.unseen_words
+    table = _table_of_parts("Unseen words", weaknesses.by_unseen_words) if len(weaknesses.by_unseen_words) > 1 else []
+    return {
+        "share": f"{100 * share:.2f}",
+        "unseen": f"{counts.unseen.sum():,}",
+        "words": f"{counts.words.sum():,}",
+        "table": table,
+    }
+
+
+def _table_of_parts(title: str, parts: Sequence[DomainScores]) -> list[str]:
+    """Rows: a part, its size, its scores, and what there is to say of it."""
+    metrics = [score.metric for score in parts[0].scores]
+    has_words = title == "Domain" and any(part.unseen_words is not None for part in parts)
+    titles = [title, metrics[0].over.capitalize(), *(metric.label for metric in metrics)]
+    titles += ["Unseen words"] * has_words + ["Against the whole"]
+    rows = [f"| {' | '.join(titles)} |", "|---|" + "---:|" * (len(titles) - 2) + "---|"]
+    for part in parts:
+        cells = [part.name, f"{part.scores[0].count:,}", *(score.shown for score in part.scores)]
+        if has_words:
+            cells.append("–" if part.unseen_words is None else f"{100 * part.unseen_words:.2f} %")
+        rows.append(markdown_row(*cells, _verdict(part)))
+    return rows
+
+
+def _verdict(part: DomainScores) -> str:
+    if part.p_worse is None:
+        return "too little text to tell"
+    return f"worse (p = {part.p_worse:.3f})" if part.is_worse else "not worse"
+
+
 def _limits(facts: ModelCardFacts, words: CardWords, scores: Sequence[Score]) -> list[str]:
     """What not to expect, as far as the facts tell."""
     limits = []
@@ -279,11 +327,36 @@ def _limits(facts: ModelCardFacts, words: CardWords, scores: Sequence[Score]) ->
             )
             + "Expect errors on other subjects, styles and spellings."
         )
-    splits = " and ".join(dict.fromkeys(score.split for score in scores))
-    limits.append(f"It was scored on the {splits} split of the same data only; on other text it will do worse.")
+    limits += _limits_of_scores(facts, scores)
     limits += words.limits(facts.config["max_position_embeddings"])
     limits.append("Nobody has examined it for bias or for harmful output.")
     return limits
+
+
+def _limits_of_scores(facts: ModelCardFacts, scores: Sequence[Score]) -> list[str]:
+    """On what it was measured, and on what part of that it is worse than on the whole."""
+    splits = " and ".join(dict.fromkeys(score.split for score in scores))
+    measured = f"It was scored on the {splits} split "
+    weaknesses = facts.weaknesses or Weaknesses()
+    names = [domain.name for domain in weaknesses.by_domain] or list(facts.domains)
+    if not names:
+        return [f"{measured}of the same data only; on other text it will do worse."]
+    if len(names) == 1:
+        return [f"{measured}only, and that on one domain: {names[0]}. On any other it was not measured."]
+    apart = "their scores are above" if weaknesses.by_domain else "they were not scored one by one"
+    limits = [f"{measured}only, and the test on {len(names)} domains, {_listed(names)}; {apart}. "
+              "On any other it was not measured."]  # fmt: skip
+    whole = {score.metric: score for score in scores if score.split == "test"}
+    worse = [
+        f"{part.name} ({score.metric.label} {score.shown}; of the whole test split {whole[score.metric].shown})"
+        for part in weaknesses.by_domain
+        if part.is_worse and (score := part.scores[-1]).metric in whole
+    ]
+    return limits + ([f"It is significantly worse on {_listed(worse)}."] if worse else [])
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _samples(facts: ModelCardFacts, words: CardWords) -> list[dict[str, str]]:

@@ -15,19 +15,19 @@ from ...modeling.modeling_lm import PaperformerForCausalLM
 from ..data.batches.packing import CausalBlocks
 from ..data.batches.text_batches import StreamedTextBatches, TextBatches
 from ..data.batches.token_budget import TokenIds
-from ..data.splits import SplitFacts, Splits, text_splits
+from ..data.splits import SplitFacts, Splits, domains_of_test, text_splits
 from ..data.tokenizers import TokenizerNeeds, Tokenizers, padded_size
 from ..evaluation.decoding import generate
 from ..evaluation.evaluation_file import Evaluation
 from ..evaluation.metrics import BITS_PER_BYTE, LOSS, Score
-from ..evaluation.passages import losses_by_passage
+from ..evaluation.passages import losses_by_passage, name_passages
 from ..evaluation.perplexity import language_model_scores, losses_of_tokens
 from ..recipe.data import TextData
 from ..recipe.recipe import Recipe
 from .base_model import initial_model, set_generation
 from .objective import CardWords, Objective
 from .protocols import Task
-from .running_text import first_lines, held_out_facts, held_out_tokens, text_batches
+from .running_text import first_lines, held_out_facts, held_out_tokens, source_bytes, text_batches
 
 
 def language_modeling_task(recipe: Recipe[TextData], splits: Splits, tokenizers: Tokenizers) -> Task:
@@ -102,10 +102,12 @@ class LanguageModelScoring:
         if split != "test":
             return Evaluation(scores=self._scores(model, split), outputs=[])
         losses = losses_of_tokens(model, self._documents(split), self.recipe.data.context_length)
+        passages = losses_by_passage(losses, self.splits.test.chunks(), self.tokenizer)
         return Evaluation(
             scores=self._scores(model, split, losses),
             outputs=self._continue(model, self.prompts),
-            passages=losses_by_passage(losses, self.splits.test.chunks(), self.tokenizer),
+            passages=passages,
+            domains=name_passages(passages, source_bytes(self.splits.test), domains_of_test(self.recipe.data)),
         )
 
     def _documents(self, split: str) -> list[TokenIds]:

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
@@ -88,6 +89,13 @@ def windows(store: TokenStore, length: int) -> Iterator[NDArray[np.integer[Any]]
         for start in range(0, len(document), length):
             if len(window := document[start : start + length]) > 1:
                 yield window
+
+
+def source_bytes(corpus: Corpus) -> list[int]:
+    """Bytes of each source of a split, in UTF-8."""
+    sizes = np.concatenate([np.asarray(pc.binary_length(chunk.column("text"))) for chunk in corpus.chunks()])
+    ends = np.cumsum(corpus.sizes)
+    return [int(sizes[end - size : end].sum()) for end, size in zip(ends, corpus.sizes, strict=True)]
 
 
 def first_lines(corpus: Corpus, count: int) -> list[str]:

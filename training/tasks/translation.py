@@ -1,10 +1,12 @@
 """Translation: sentence pairs, joint or separate vocabularies, teacher forcing, scores of beam search."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ...configuration.configuration_seq2seq import PaperformerSeq2SeqConfig
@@ -15,9 +17,10 @@ from ..console.input_error import InputError
 from ..console.progress import say
 from ..data.batches.pair_batches import BatchOptions, PairBatches, Sample, StreamedPairBatches
 from ..data.corpus import TextStream
-from ..data.splits import SplitFacts, Splits, cache_folder, pair_splits
+from ..data.splits import SplitFacts, Splits, cache_folder, domains_of_test, pair_splits
 from ..data.tokenizers import TokenizerNeeds, Tokenizers, padded_size
 from ..data.tokenizing import Encode, batch_encoder, tokenized_pairs
+from ..data.unseen_words import UnseenWords, count_unseen_words
 from ..evaluation.confidence import RESAMPLES
 from ..evaluation.decoding import translate
 from ..evaluation.evaluation_file import Evaluation
@@ -150,7 +153,20 @@ class TranslationScoring:
         outputs = self._translate(model, sources, **decoding)
         scores = score_outputs(outputs, [references], self._options, resamples=RESAMPLES)
         scores.append(self._loss(model, split))
-        return Evaluation(scores=scores, outputs=outputs, decoding=decoding, pairs=self.pairs[split])
+        evaluation = Evaluation(scores=scores, outputs=outputs, decoding=decoding, pairs=self.pairs[split])
+        if split != "test":
+            return evaluation
+        domains = np.repeat(domains_of_test(self.recipe.data), self.splits.test.sizes).tolist()
+        return replace(evaluation, domains=domains, unseen_words=self._unseen_words())
+
+    def _unseen_words(self) -> UnseenWords | None:
+        """Of the test split's sources; a stream of training text is not read once more for it."""
+        if isinstance(train := self.splits.train, TextStream):
+            return None
+        sources = pa.chunked_array([chunk.column("source") for chunk in self.splits.test.chunks_without_tags()])
+        return count_unseen_words(
+            sources.combine_chunks(), (chunk.column("source") for chunk in train.chunks_without_tags())
+        )
 
     def samples(self, outputs: Sequence[str]) -> list[tuple[str, ...]]:
         """(source, reference, output) of the first test sentences."""

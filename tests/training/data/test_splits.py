@@ -8,7 +8,13 @@ from paperformer.training.console.input_error import InputError
 from paperformer.training.data.corpus import Corpus, TextStream
 from paperformer.training.data.readers.hub_datasets import HubDataset
 from paperformer.training.data.readers.sources import Source
-from paperformer.training.data.splits import cache_folder, pair_splits, text_splits, training_sources
+from paperformer.training.data.splits import (
+    cache_folder,
+    domains_of_test,
+    pair_splits,
+    text_splits,
+    training_sources,
+)
 from paperformer.training.recipe.data import ParallelData, TextData
 from paperformer.training.recipe.recipe import Recipe
 
@@ -94,3 +100,20 @@ def test_data_sets_of_the_hub_are_streamed_when_text_is(
 def test_the_cache_lies_beside_the_runs_or_where_it_is_told(seq2seq_recipe: MakePairRecipe, tmp_path: Path) -> None:
     assert cache_folder(seq2seq_recipe()) == tmp_path / "runs" / ".cache"
     assert cache_folder(seq2seq_recipe(data__cache_dir=tmp_path / "elsewhere")) == tmp_path / "elsewhere"
+
+
+def test_domains_are_named_by_the_recipe_or_by_what_tells_sources_apart(seq2seq_recipe: MakePairRecipe) -> None:
+    def domains(**changes: Any) -> list[str]:
+        return domains_of_test(seq2seq_recipe(**changes).data)
+
+    (folder,) = domains()
+    assert folder.endswith("/test")
+    assert domains(data__test="[{path: x/a.tsv, domain: law}, {path: x/b.tsv, domain: law}, {path: x/c.tsv}]") == [
+        "law", "law", "x/c.tsv",
+    ]  # fmt: skip
+    of_the_hub = "{hub: some/set, split: test}, {hub: some/set, split: dev, config: c, tag: <2de>}, {hub: other/set}"
+    assert domains(data__test=f"[{of_the_hub}]") == ["some/set (test)", "some/set (c, dev, <2de>)", "other/set"]
+    held_out = {"data__train": "[{path: a.tsv, domain: law}, {path: b.tsv, domain: news}]", "data__hold_out": 0.1}
+    assert domains(**held_out) == ["law", "news"]
+    with pytest.raises(InputError, match="domain is empty"):
+        domains(data__test="[{path: a.tsv, domain: ''}]")

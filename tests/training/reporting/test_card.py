@@ -6,14 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from huggingface_hub import ModelCard
 
 from paperformer.training.data.splits import SplitFacts
+from paperformer.training.data.unseen_words import UnseenWords
+from paperformer.training.evaluation.domains import score_domains_of_text
 from paperformer.training.evaluation.evaluation_file import read_scores
 from paperformer.training.evaluation.metrics import EXACT_MATCH, Score, ScoringOptions
-from paperformer.training.evaluation.translation_report import find_weaknesses
+from paperformer.training.evaluation.passages import PassageLosses
+from paperformer.training.evaluation.translation_report import Weaknesses, find_weaknesses
 from paperformer.training.reporting.card import (
     ModelCardFacts,
     build_card,
@@ -311,3 +315,45 @@ def test_two_vocabularies_are_named_and_the_example_decodes_with_the_target_s() 
     assert f"vocabularies of 700 (source) and {config['vocab_size']:,} tokens (target)" in card
     assert 'AutoTokenizer.from_pretrained(model_id, subfolder="target_tokenizer"' in card
     assert "subfolder" not in str(build_card(TRANSLATION))
+
+
+DOG = "Ein Hund läuft sehr weit weg"
+MIXED = [(f"{'x' * length} a dog", DOG) for length in range(1, 81)]
+BAD_IN_LAW = [DOG] * 40 + ["Ein Hund lief nicht weit", DOG] * 20
+
+
+def test_domains_are_shown_and_the_worse_one_is_named_among_the_limits() -> None:
+    unseen = UnseenWords(words=np.full(80, 3), unseen=np.array([0] * 40 + [1, 0] * 20))
+    weaknesses = find_weaknesses(MIXED, BAD_IN_LAW, ScoringOptions(), 2, ["news|de"] * 40 + ["law"] * 40, unseen)
+    card = str(build_card(replace(TRANSLATION, domains=["news|de", "law"], weaknesses=weaknesses)))
+    section, _, limits = card.partition("## Where it is worst\n")[2].partition("## Limits")
+    by_domain = section.partition("| Domain ")[2].splitlines()[2:4]
+    assert [row.split(" | ")[1] for row in by_domain] == ["40", "40"]
+    assert by_domain[0].startswith(r"| news\|de | 40 | 100.00 ± 0.00 | 100.00 ± 0.00 | 0.00 % | not worse |")
+    score = r"[\d.]+ ± [\d.]+"
+    assert re.fullmatch(rf"\| law \| 40 \| {score} \| {score} \| 16.67 % \| worse \(p = 0.002\) \|", by_domain[1])
+    assert "8.33 % (20 of 240) are not in the training text" in section
+    assert re.search(r"^\| none \| 60 \| 100.00 .* \| not worse \|$", section, flags=re.MULTILINE)
+    assert re.search(r"^\| some \| 20 \| .* \| worse \(p = 0.002\) \|$", section, flags=re.MULTILINE)
+    assert "the test on 2 domains, news|de and law; their scores are above" in limits
+    assert re.search(r"significantly worse on law \(chrF [\d.]+ ± [\d.]+; of the whole test split 61.23\)", limits)
+    assert "\n\n\n" not in card
+
+
+def test_the_one_domain_is_named() -> None:
+    weaknesses = find_weaknesses(MIXED, BAD_IN_LAW, ScoringOptions(), 2, ["news"] * 80)
+    card = str(build_card(replace(TRANSLATION, domains=["news"], weaknesses=weaknesses)))
+    assert "split only, and that on one domain: news. On any other it was not measured." in card
+    assert "| Domain " not in card
+    assert "training text.\n\n|" not in card
+
+
+def test_domains_of_text_are_shown() -> None:
+    sizes = np.full(60, 1000)
+    losses = PassageLosses(nats=np.repeat([500.0, 900.0], 30), tokens=sizes, bytes=sizes, sha256="")
+    weaknesses = Weaknesses(by_domain=score_domains_of_text(losses, ["plays"] * 30 + ["law"] * 30))
+    card = str(build_card(replace(LM, domains=["plays", "law"], weaknesses=weaknesses)))
+    assert "| law | 30,000 | 1.2984 ± 0.0000 | worse (p = 0.002) |\n" in card
+    assert "significantly worse on law (Bits a byte 1.2984 ± 0.0000; of the whole test split 1.8765)" in card
+    card = str(build_card(replace(LM, domains=["plays", "law"])))
+    assert "the test on 2 domains, plays and law; they were not scored one by one" in card

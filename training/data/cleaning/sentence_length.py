@@ -5,8 +5,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_NO_SPACES = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_WORD = rf"[{_NO_SPACES}]{{1,3}}|[^\s\pZ{_NO_SPACES}]+"
+SCRIPTS_WITHOUT_SPACES = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_WORD = rf"[{SCRIPTS_WITHOUT_SPACES}]{{1,3}}|[^\s\pZ{SCRIPTS_WITHOUT_SPACES}]+"
 
 SMOOTHING = 10
 """Characters added to both sides before lengths are compared: short sentences differ much, and rightly."""

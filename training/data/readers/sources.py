@@ -3,6 +3,8 @@
 A source is a path, whose ending tells its format, or a mapping with the fields of `Source`. Several sources are a list.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ from .tmx import TMX
 
 FORMATS = [TSV, CSV, JSON_LINES, PARQUET, TMX, GETTEXT, TEXT]
 """The formats of files. Of several files whose names differ in the ending alone, the first format's is read."""
+
+BUILT_IN_TITLES = {"cldr": "localised expressions of Unicode CLDR", "shakespeare": "Shakespeare's plays"}
 
 PARALLEL = "parallel"
 """The format of two files of one prefix, which end in the languages' codes."""
@@ -76,6 +80,10 @@ class Source:
     weight: float | int = 1.0
     """How much of this source is seen in an epoch, relative to its share by size (see data.temperature)."""
 
+    domain: str | None = None
+    """What kind of text it is, such as `news`: the card has the scores of the test set by domain. Several sources may
+    be of one; by default each is one by itself."""
+
     def __post_init__(self) -> None:
         given = [name for name in ("path", "hub", "built_in") if getattr(self, name) is not None]
         if len(given) != 1:
@@ -85,6 +93,27 @@ class Source:
             raise ValueError(f"format is {self.format}; it must be {_any_of(known)}")
         if not 0 < self.weight < float("inf"):
             raise ValueError(f"weight is {self.weight}; it must be greater than 0")
+        if self.domain is not None and not self.domain.strip():
+            raise ValueError("domain is empty; give it a name, or leave it out")
+
+    @property
+    def title(self) -> str:
+        """What a card calls it: its name, without folders of the machine that it lies on."""
+        if self.built_in:
+            return BUILT_IN_TITLES[self.built_in]
+        return self.hub or "/".join(Path(self.path or "").resolve().parts[-2:])
+
+
+def name_domains(sources: Sequence[Source]) -> list[str]:
+    """The domain of each source: the one that it says, else its title, with what tells it from others of that title."""
+    titles = Counter(source.title for source in sources)
+    return [source.domain or _full_title(source, titles[source.title] > 1) for source in sources]
+
+
+def _full_title(source: Source, is_shared: bool) -> str:
+    split = None if source.hub is None and source.built_in is None else source.split
+    more = ", ".join(filter(None, (source.config, split, source.tag))) if is_shared else ""
+    return f"{source.title} ({more})" if more else source.title
 
 
 def parse_sources(value: Any, field: str, dataset: str | None, config: str | None = None) -> list[Source]:

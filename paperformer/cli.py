@@ -84,6 +84,9 @@ COMMANDS: dict[str, Command | Group] = {
 BY_ONE_PROCESS = COMMANDS.keys() - {"train"}
 """Commands of which a launcher's processes would each do the same; a training divides its work."""
 
+OF_A_LAUNCHER = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""Variables by which a process is told of the others."""
+
 
 PAPERFORMER: Group = Group(
     summary="paperformer: the Transformer of the papers, trained from scratch and published to the Hub.\n\n"
@@ -103,23 +106,36 @@ def main(arguments: list[str] | None = None) -> None:
             print(describe_versions())
         else:
             if arguments[0] in BY_ONE_PROCESS:
-                _refuse_copies(arguments[0])
+                arguments = _as_one_command(arguments)
             _dispatch("paperformer", PAPERFORMER, arguments)
 
 
-def _refuse_copies(command: str) -> None:
-    """Raises InputError, or ends silently but in the first of them, in processes that would all do the same.
+def _as_one_command(arguments: list[str]) -> list[str]:
+    """The arguments by which the first of a launcher's processes does the work of all; the others end here.
 
-    `accelerate launch` and torchrun say by these variables how many they have started.
+    `accelerate launch` and torchrun say by these variables how many processes they have started. A command that divides
+    its work does so by itself: it starts as many processes, gives them shares, and writes what they make, in order and
+    once. Those of the launcher could not share standard input, and would not go on where one of them was killed.
+
+    Raises:
+        InputError: in the first of several processes that would all do the same.
     """
-    count = os.environ.get("WORLD_SIZE", "1")
+    command, count = arguments[0], os.environ.get("WORLD_SIZE", "1")
     if not count.isdigit() or int(count) == 1:
-        return
+        return arguments
+    is_divided = command in ("translate", "evaluate", "likelihood")
+    if is_divided and os.environ.get("LOCAL_WORLD_SIZE") == count:
+        if not is_first_process():
+            sys.exit(0)
+        for name in OF_A_LAUNCHER:  # or what we call would wait for the others to meet it
+            os.environ.pop(name, None)
+        given = any(word.partition("=")[0] == "--processes" for word in arguments)
+        return arguments if given else [*arguments, "--processes", count]
     if not is_first_process():
         sys.exit(2)
     raise InputError(
         f"a launcher has started {count} processes, each of which would do all of it; start paperformer {command} by "
-        f"itself{f', with --processes {count}' if command in ('translate', 'evaluate') else ''}"
+        f"itself{f', with --processes {count}' if is_divided else ''}"
     )
 
 

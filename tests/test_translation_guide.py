@@ -21,7 +21,7 @@ from paperformer import (
     PaperformerSeq2SeqConfig,
     train_tokenizer,
 )
-from paperformer.api import parallel_translation
+from paperformer.api import model_processes
 from paperformer.cli import main
 
 GUIDE = (Path(__file__).parents[1] / "docs" / "translation.md").read_text("utf-8")
@@ -74,7 +74,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
     (tmp_path / "app.po").write_text('msgid ""\nmsgstr ""\n\nmsgid "The dog runs."\nmsgstr ""\n', "utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(parallel_translation, "ProcessPoolExecutor", PoolInThisProcess)
+    monkeypatch.setattr(model_processes, "ProcessPoolExecutor", PoolInThisProcess)
     monkeypatch.setenv("RANK", "0")
     return tmp_path
 
@@ -90,7 +90,12 @@ def run(line: str) -> str:
     piped = "".join("\t".join(columns) + "\n" for columns in zip(*contents, strict=True))
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
         patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(piped.encode())))
-        main(shlex.split(command)[1:])
+        launcher, *words = shlex.split(command)
+        if launcher == "accelerate":  # as it tells the first of two processes
+            for name, value in (("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2"), ("RANK", "0")):
+                patch.setenv(name, value)
+            words = words[words.index("paperformer") + 1 :]
+        main(words)
     if target:
         Path(target.strip()).write_text(out.getvalue(), "utf-8")
     return out.getvalue()
@@ -131,7 +136,8 @@ def test_other_searches(folder: Path) -> None:
     threads = torch.get_num_threads()
     run_section("Several processes")
     torch.set_num_threads(threads)
-    assert (folder / "news-by-two.is").read_text("utf-8").splitlines() == plain
+    for name in ("news-by-two.is", "by-launcher.is"):
+        assert (folder / name).read_text("utf-8").splitlines() == plain
 
 
 @pytest.mark.proof

@@ -1,10 +1,10 @@
 """How likely given texts are to a model, one by one."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..commands.loading import check_task, load_target_tokenizer
+from ..commands.loading import check_task, load_config, load_target_tokenizer
 from ..decoding.translator import Translator
 from ..training.console.input_error import InputError
 from ..translation.cutting import Notes
@@ -63,27 +63,31 @@ def log_probabilities(
     return score_pairs(translator, texts, translations, note, prefix)
 
 
-def likelihood_work(
-    model: str, prefix: str, *, trust_remote_code: bool
-) -> "tuple[Callable[[Sequence[str], Notes], list[TextScore]], bool, str]":
-    """What scores lines, whether they are pairs (a source, a tab, a translation), and where the model lies.
+def likelihood_model(model: str, *, trust_remote_code: bool = False) -> tuple[str, bool]:
+    """Where a model lies, and whether it scores pairs (a source, a tab, a translation) or texts; nothing is loaded.
 
     Raises:
-        InputError: if the model cannot be loaded, or is neither for translation nor a language model.
+        InputError: if it cannot be found, or is neither for translation nor a language model.
     """
+    place = place_of(model)
+    config = load_config(place, trust_remote_code=trust_remote_code)
+    if config.is_encoder_decoder:
+        return place, True
+    check_task(config, "text-generation", place)
+    return place, False
+
+
+def load_scorer(place: str, *, trust_remote_code: bool = False) -> Translator:
+    """The model that `score_lines` takes, here or in another process."""
+    loaded, tokenizer = load_given(place, None, None, trust_remote_code)
+    return Translator(loaded, tokenizer, load_target_tokenizer(loaded))
+
+
+def score_lines(prefix: str, translator: Translator, lines: Sequence[str], note: Notes) -> "list[TextScore]":
+    """How likely lines are: of a translation model a source, a tab and its translation, else texts."""
     from ..decoding.log_probabilities import score_pairs, score_texts
 
-    place = place_of(model)
-    loaded, tokenizer = load_given(place, None, None, trust_remote_code)
-    is_of_pairs = loaded.config.is_encoder_decoder
-    if not is_of_pairs:
-        check_task(loaded.config, "text-generation", place)
-    translator = Translator(loaded, tokenizer, load_target_tokenizer(loaded))
-
-    def score(lines: Sequence[str], note: Notes) -> "list[TextScore]":
-        if not is_of_pairs:
-            return score_texts(translator, lines, note)
-        parts = [line.rpartition("\t") for line in lines]
-        return score_pairs(translator, [source for source, _, _ in parts], [text for *_, text in parts], note, prefix)
-
-    return score, is_of_pairs, place
+    if not translator.model.config.is_encoder_decoder:
+        return score_texts(translator, lines, note)
+    parts = [line.rpartition("\t") for line in lines]
+    return score_pairs(translator, [source for source, _, _ in parts], [text for *_, text in parts], note, prefix)

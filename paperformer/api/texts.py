@@ -2,7 +2,9 @@
 
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from ..commands.loading import check_task, load_config
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 class Searching(TypedDict, total=False):
     """What a search for translations is to do besides, and how.
@@ -33,6 +37,8 @@ class Searching(TypedDict, total=False):
         glossary: terms and how each is to be translated, or a file of them, a term, a tab and its translation a line.
         alignment: whether the hypotheses tell which words belong together.
         alignment_layer: by the attention of which layer of the decoder, from 0; by default the last but one.
+        src_lang, tgt_lang: codes of the languages, of a model that knows many (M2M100, NLLB, mBART); a model that has
+            been loaded is set to them.
     """
 
     ensemble: "Sequence[Model]"
@@ -43,6 +49,8 @@ class Searching(TypedDict, total=False):
     glossary: str | os.PathLike[str] | Mapping[str, str]
     alignment: bool
     alignment_layer: int
+    src_lang: str
+    tgt_lang: str
 
 
 @overload
@@ -117,11 +125,11 @@ def translate(
         InputError: for a value out of its range, values that exclude each other, texts that are no list, or a model
             that cannot be loaded or is for another task.
     """
-    from .parallel_translation import TranslationProcesses
+    from .model_processes import ModelProcesses
     from .translators import load_translator, plain_work, read_search, searching_work, with_prefix
 
     check_beams(num_beams)
-    _check_list("texts", texts)
+    _check_texts("texts", texts)
     if processes < 1:
         raise InputError(f"processes is {processes}; it must be at least 1")
     if engine != "torch" and processes > 1:
@@ -143,6 +151,8 @@ def translate(
         logger.warning("text %d: %s", index + 1, what)
 
     ensemble = searching.get("ensemble", ())
+    options: dict[str, Any] = {name: searching[name] for name in ("src_lang", "tgt_lang") if name in searching}
+    options["trust_remote_code"] = trust_remote_code
     if processes > 1 and len(texts) > 1:
         places = []
         for one in (model, *ensemble):
@@ -150,13 +160,12 @@ def translate(
                 raise InputError(f"processes is {processes}; the model must then be a folder or a name on the Hub")
             places.append(place_of(one))
             check_task(load_config(places[-1], trust_remote_code=trust_remote_code), "translation", places[-1])
-        with TranslationProcesses(places[0], processes, places[1:], trust_remote_code=trust_remote_code) as pool:
+        with ModelProcesses(partial(load_translator, places[0], places[1:], **options), processes) as pool:
             found = pool.do(work, texts, note)
     else:
         if engine != "torch" and (search is not None or ensemble):
             raise InputError(f"engine is {engine!r}, which finds one best translation of each text; use torch for more")
-        options: dict[str, Any] = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "engine": engine}
-        found = work(load_translator(model, ensemble, **options), texts, note)
+        found = work(load_translator(model, ensemble, tokenizer=tokenizer, engine=engine, **options), texts, note)
     return found if search is None or n_best is not None else [hypotheses[0].text for hypotheses in found]
 
 
@@ -188,8 +197,8 @@ def align(
     from ..decoding.alignment import align_words
     from .translators import load_translator
 
-    _check_list("sources", sources)
-    _check_list("translations", translations)
+    _check_texts("sources", sources)
+    _check_texts("translations", translations)
     if len(sources) != len(translations):
         raise InputError(f"there are {len(sources)} sources and {len(translations)} translations; each must have one")
     translator = load_translator(model, tokenizer=tokenizer, trust_remote_code=trust_remote_code)
@@ -236,7 +245,7 @@ def evaluate(
     """
     from ..training.evaluation.metrics import score_outputs
 
-    _check_list("sources", sources)
+    _check_texts("sources", sources)
     streams = check_references(references, len(sources))
     outputs = translate(
         model,
@@ -280,7 +289,7 @@ def score(
     """
     from ..training.evaluation.translation_report import report_translations
 
-    _check_list("hypotheses", hypotheses)
+    _check_texts("hypotheses", hypotheses)
     streams = check_references(references, len(hypotheses), "hypotheses")
     for what, texts in (("sources", sources), ("the baseline's translations", baseline[1] if baseline else None)):
         if texts is not None and len(texts) != len(hypotheses):
@@ -417,3 +426,14 @@ def check_beams(num_beams: int) -> None:
 def _check_list(name: str, texts: Sequence[str]) -> None:
     if isinstance(texts, str):  # its characters would be taken for texts
         raise InputError(f"{name} is one text; it must be a list of texts")
+    if isinstance(texts, bytes | Mapping) or not hasattr(texts, "__len__"):  # an iterator can be read once only
+        raise InputError(f"{name} is a {type(texts).__name__}; it must be a list of texts")
+
+
+def _check_texts(name: str, texts: Sequence[str]) -> None:
+    _check_list(name, texts)
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"{name}[{place}] is a {type(text).__name__}; it must be a text, a str")
+        if LONE_SURROGATE.search(text):
+            raise InputError(f"{name}[{place}] has half of a surrogate pair, which is no character: {text[:40]!r}...")

@@ -36,21 +36,31 @@ def load_translator(
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     trust_remote_code: bool = False,
     engine: str = "torch",
+    src_lang: str = "",
+    tgt_lang: str = "",
 ) -> Translator:
     """A translation model, or several that write together.
 
     Args:
         model, tokenizer, trust_remote_code, engine: as `texts.translate` takes them.
         ensemble: the others; one that has been loaded has the tokenizer that is given.
+        src_lang, tgt_lang: as `choose_languages` takes them.
 
     Raises:
-        InputError: if one cannot be loaded, is for another task, or has another vocabulary than the first.
+        InputError: if one cannot be loaded, is for another task, or has another vocabulary than the first; as
+            `choose_languages`.
     """
+    from ..decoding.languages import choose_languages
+
+    if engine != "torch" and (src_lang or tgt_lang):
+        raise InputError(f"--src_lang and --tgt_lang are for torch; leave --engine {engine} out")
     loaded: list[Any] = []
     for one in (model, *ensemble):
         own_model, own_tokenizer = load_given(one, "translation", tokenizer, trust_remote_code, engine)
         named = os.fspath(one) if isinstance(one, str | os.PathLike) else f"model {len(loaded) + 1}"
         loaded.append((named, own_model, (own_tokenizer, load_target_tokenizer(own_model))))
+        if engine == "torch":
+            choose_languages(own_model, own_tokenizer, src_lang, tgt_lang)
     _, first, (own_tokenizer, target_tokenizer) = loaded[0]
     if ensemble:
         from ..decoding.ensemble import make_ensemble

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
@@ -129,6 +129,7 @@ def evaluate(
     of_translation = {"reference": reference, "against": against, "prefix": prefix or None, **scoring}
     if task != "translation":
         _refuse(of_translation, {"format"}, f"{model} holds a {task} model; it translates nothing")
+        _refuse({"processes": None if processes == 1 else processes}, set(), f"one process scores a {task} model")
         _evaluate_text(model, text, scoring.get("format", "table"), windows, trust_remote_code=trust_remote_code)
         return
     _refuse(windows | {"end_marks": None if end_marks else False}, set(), f"{model} holds a translation model")
@@ -187,12 +188,13 @@ def likelihood(
             goes on where it was interrupted.
         prefix: Put before every source, as in translating.
         on: Where lines are scored, if not here: by a Ray cluster, in shards, as in translating (docs/bulk).
-        processes: How many actors score there; by default one for each GPU, or processor.
+        processes: How many processes score, each a part of the lines, on several GPUs each on one of its own; with --on
+            ray, how many actors, by default one for each GPU, or processor.
         shard_lines: Lines of a shard.
         overwrite: Replace OUTPUT, and what an interrupted command has left of it.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
-    from ..api.text_likelihoods import likelihood_work
+    from ..api.text_likelihoods import likelihood_model
     from ..training.data.text.lines import count_lines
     from ..translation.line_source import ReadAhead, lines_of_file, lines_of_standard_input
     from .text.searching import beside
@@ -201,11 +203,11 @@ def likelihood(
     if on is not None:
         _score_shards(model, input, translations, output, prefix, processes, shard_lines, overwrite, trust_remote_code)
         return
-    if processes:
-        raise InputError("--processes is for --on ray; leave it out")
+    if processes < 0:
+        raise InputError(f"processes is {processes}; it must be at least 1")
     total = None if input == "-" else count_lines(Path(input))
     is_given = {"translations": translations, "prefix": prefix or None}
-    work, is_of_pairs, place = likelihood_work(model, prefix, trust_remote_code=trust_remote_code)
+    place, is_of_pairs = likelihood_model(model, trust_remote_code=trust_remote_code)
     if not is_of_pairs:
         _refuse(is_given, set(), f"{model} holds a language model")
     source = lines_of_standard_input() if input == "-" else lines_of_file(Path(input))
@@ -216,11 +218,28 @@ def likelihood(
     request = {"model": place, "input": input, "prefix": prefix, "translations": translations}
     others = {"translations": [translations]} if translations else {}
     with (
+        _open_scorer(place, prefix, processes, trust_remote_code) as work,
         write_to(output, request, overwrite, others) as file,
         closing(ReadAhead(source)) as lines,
     ):
         skip(lines, file.done, output)
         work_on_lines(work, lines, _as_columns, file, total, is_shown=output != "-", described="score")
+
+
+@contextmanager
+def _open_scorer(place: str, prefix: str, processes: int, trust_remote_code: bool) -> "Iterator[Window]":
+    """Loads the model, in this process or in several."""
+    from ..api.model_processes import ModelProcesses
+    from ..api.text_likelihoods import load_scorer, score_lines
+
+    work = partial(score_lines, prefix)
+    if processes <= 1:
+        yield partial(work, load_scorer(place, trust_remote_code=trust_remote_code))
+        return
+    with ModelProcesses(
+        partial(load_scorer, place, trust_remote_code=trust_remote_code), processes, doing="score"
+    ) as pool:
+        yield partial(pool.do, work, show_progress=False)
 
 
 def _as_columns(number: int, score: Any) -> str:
@@ -238,17 +257,15 @@ def _score_shards(
     overwrite: bool,
     trust_remote_code: bool,
 ) -> None:
-    from ..api.given_models import place_of
+    from ..api.text_likelihoods import likelihood_model
     from ..bulk.shard_work import LineWork
     from .text.written_lines import with_files
 
-    place = place_of(model)
-    config = load_config(place, trust_remote_code=trust_remote_code)
-    if not (is_of_pairs := bool(config.is_encoder_decoder)):
-        check_task(config, "text-generation", place)
+    place, is_of_pairs = likelihood_model(model, trust_remote_code=trust_remote_code)
+    if not is_of_pairs:
         _refuse({"translations": translations, "prefix": prefix or None}, set(), f"{model} holds a language model")
     work = LineWork(
-        load=partial(_load_scorer, whole_path(place), prefix, trust_remote_code),
+        load=partial(_load_window, whole_path(place), prefix, trust_remote_code),
         written=_as_columns,
         files=(input, *([translations] if translations else [])),
         output=output,
@@ -259,11 +276,11 @@ def _score_shards(
     work_in_shards(work, request, workers=processes, shard_lines=shard_lines, overwrite=overwrite, described="score")
 
 
-def _load_scorer(place: str, prefix: str, trust_remote_code: bool) -> "Window":
+def _load_window(place: str, prefix: str, trust_remote_code: bool) -> "Window":
     """In a process of a cluster."""
-    from ..api.text_likelihoods import likelihood_work
+    from ..api.text_likelihoods import load_scorer, score_lines
 
-    return likelihood_work(place, prefix, trust_remote_code=trust_remote_code)[0]
+    return partial(score_lines, prefix, load_scorer(place, trust_remote_code=trust_remote_code))
 
 
 def _pairs(lines: "Iterator[Line]", name: str) -> "Iterator[Line]":

@@ -28,7 +28,7 @@ from paperformer import (
     train,
     translate,
 )
-from paperformer.api import parallel_translation
+from paperformer.api import model_processes
 from paperformer.training.engine.loop import Trainer
 from paperformer.training.evaluation.metrics import ScoringOptions
 from paperformer.training.tasks.registry import OBJECTIVES
@@ -268,7 +268,7 @@ class PoolInThisProcess:
 
 
 def test_processes_translate_as_one_does(seq2seq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel_translation, "ProcessPoolExecutor", PoolInThisProcess)
+    monkeypatch.setattr(model_processes, "ProcessPoolExecutor", PoolInThisProcess)
     monkeypatch.setenv("RANK", "0")
     threads = torch.get_num_threads()
     texts = ["xq zk", "", *("qx zk", "zk xq", "kz qx", "xk zq", "zz kk", "qq xx", "kx zq", "zq kx", "xz qk")]
@@ -310,6 +310,13 @@ def test_score_compares_finished_translations() -> None:
         (lambda model: translate(model, "A dog runs."), "texts is one text; it must be a list of texts"),
         (lambda model: translate(model, ["a"], num_beams=0), "num_beams is 0; it must be at least 1"),
         (lambda model: translate(model, ["a"], processes=0), "processes is 0; it must be at least 1"),
+        (lambda model: translate(model, None), "texts is a NoneType; it must be a list of texts"),  # type: ignore[call-overload]
+        (lambda model: translate(model, b"a"), "texts is a bytes; it must be a list of texts"),  # type: ignore[call-overload]
+        (lambda model: translate(model, iter("ab")), "texts is a str_ascii_iterator; it must"),  # type: ignore[call-overload]
+        (lambda model: translate(model, ["a", None]), "texts[1] is a NoneType; it must be a text, a str"),  # type: ignore[list-item]
+        (lambda model: translate(model, [["a"]]), "texts[0] is a list; it must be a text, a str"),  # type: ignore[list-item]
+        (lambda model: translate(model, ["a", "b \ud800"]), "texts[1] has half of a surrogate pair"),
+        (lambda model: evaluate(model, [1], ["a"]), "sources[0] is a int"),  # type: ignore[list-item]
         (lambda model: translate("./nowhere", ["a", "b"], processes=2), "there is no folder ./nowhere"),
         (lambda model: evaluate(model, ["a"], ["b", "c"]), "there are 1 sources and 2 references; each must have one"),
         (lambda model: evaluate(model, [], []), "there are 0 sources and 0 references; each must have one"),

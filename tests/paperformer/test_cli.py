@@ -271,7 +271,7 @@ def test_an_interruption_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: py
     ("words", "remedy"),
     [
         ("translate none", "start paperformer translate by itself, with --processes 2"),
-        ("likelihood none", "start paperformer likelihood by itself"),
+        ("likelihood none", "start paperformer likelihood by itself, with --processes 2"),
         ("tokenizer show none", "start paperformer tokenizer by itself"),
     ],
 )

@@ -31,6 +31,9 @@ class Searching(TypedDict, total=False):
         glossary: File of terms that have a fixed translation; a term, a tab and its translation a line.
         alignment: Write behind ||| which words belong together, as 0-0 1-2 (source-translation, from 0).
         alignment_layer: The layer of the decoder whose attention decides that, from 0, by default the last but one.
+        src_lang: Of a model that knows many languages (M2M100, NLLB, mBART): the code of the one that is translated, as
+            the model calls it: en, eng_Latn or en_XX.
+        tgt_lang: And of the one that it is translated into.
         processes: How many processes translate, each a part of the text; on several GPUs each on one of its own.
         engine: What computes, torch if not given; MODEL is an export for another, or a model's folder, of which a cache
             then has an export.
@@ -47,6 +50,8 @@ class Searching(TypedDict, total=False):
     glossary: str
     alignment: bool
     alignment_layer: int
+    src_lang: str
+    tgt_lang: str
     processes: int
     engine: Literal["torch", "ctranslate2", "onnx"]
 
@@ -76,6 +81,11 @@ def models_of(searching: Searching) -> list[str]:
     if not all(names):
         raise InputError(f"ensemble is {given}; it must be models with commas between")
     return names
+
+
+def languages_of(searching: Searching) -> dict[str, Any]:
+    """As `load_translator` takes them."""
+    return {"src_lang": searching.get("src_lang", ""), "tgt_lang": searching.get("tgt_lang", "")}
 
 
 def files_of(searching: Searching) -> dict[str, list[str]]:

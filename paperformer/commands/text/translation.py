@@ -13,7 +13,16 @@ from ...training.console.input_error import InputError
 from ...translation.formats.names import FormatName, FormatOptions
 from ..loading import check_task, load_config
 from .in_shards import SHARD_LINES, Cluster, whole_path, work_in_shards
-from .searching import Searching, files_of, models_of, record_of, refuse_searching, with_target_prefixes, work_of
+from .searching import (
+    Searching,
+    files_of,
+    languages_of,
+    models_of,
+    record_of,
+    refuse_searching,
+    with_target_prefixes,
+    work_of,
+)
 from .written_lines import skip, with_files, work_on_lines, write_to
 
 if TYPE_CHECKING:
@@ -199,7 +208,8 @@ def _load_window(asked: Asked, work: "Work", check: bool) -> "Window":
 @contextmanager
 def _open_window(asked: Asked, work: "Work") -> "Iterator[Window]":
     """Loads the model, or those of an ensemble, in this process or in several."""
-    from ...api.parallel_translation import TranslationProcesses
+    from ...api.model_processes import ModelProcesses
+    from ...api.translators import load_translator
 
     others, trust = models_of(asked.searching), asked.trust_remote_code
     processes = asked.searching.get("processes", 1)
@@ -211,7 +221,9 @@ def _open_window(asked: Asked, work: "Work") -> "Iterator[Window]":
     places = [texts.place_of(name) for name in (asked.model, *others)]
     for place in places:  # before there is anything
         check_task(load_config(place, trust_remote_code=trust), "translation", place)
-    with TranslationProcesses(places[0], processes, places[1:], trust_remote_code=trust) as pool:
+    languages = languages_of(asked.searching)
+    load = partial(load_translator, places[0], places[1:], trust_remote_code=trust, **languages)
+    with ModelProcesses(load, processes) as pool:
         yield partial(pool.do, work, show_progress=False)
 
 
@@ -220,7 +232,8 @@ def _load(asked: Asked) -> "Translator":
     from ...api.translators import load_translator
 
     others, engine = models_of(asked.searching), asked.searching.get("engine", "torch")
-    return load_translator(asked.model, others, trust_remote_code=asked.trust_remote_code, engine=engine)
+    options: dict[str, Any] = {"trust_remote_code": asked.trust_remote_code, "engine": engine}
+    return load_translator(asked.model, others, **options, **languages_of(asked.searching))
 
 
 def _translate_records(asked: Asked, found: FormatName, options: FormatOptions) -> None:
@@ -260,7 +273,7 @@ def _translate_catalogue(asked: Asked, fuzzy_below: float) -> None:
     if asked.searching.get("processes", 1) != 1 or asked.searching.get("engine", "torch") != "torch":
         raise InputError(
             f"{asked.input} is a catalogue, which one process translates with torch, since it is to say how sure the "
-            "model is; leave --processes and --engine out"
+            "model is; leave --processes and --engine out, and start it without a launcher"
         )
     if asked.input == "-":
         raise InputError("a message catalogue is read as a whole; give it as a file: --input")

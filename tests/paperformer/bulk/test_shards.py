@@ -227,7 +227,7 @@ def test_commands_in_shards_give_what_they_give_otherwise(
     assert columns[1] == pytest.approx(columns[0], rel=1e-4)
     capsys.readouterr()
     assert "give --input and --output" in refused(*translate, "--on", "ray")
-    assert "--processes is for --on ray" in refused(*score, "--processes", 2)
+    assert "processes is -1; it must be at least 1" in refused(*score, "--processes", -1)
     (tmp_path / "x.po").write_text("", "utf-8")
     assert "--on ray is for lines of text" in refused("translate", "none", "--input", tmp_path / "x.po", "--on", "ray")
 

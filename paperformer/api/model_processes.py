@@ -1,11 +1,11 @@
-"""Translation by several processes, each with the model, its share of the processors, or a GPU of its own."""
+"""Work on texts by several processes, each with the model, its share of the processors, or a GPU of its own."""
 
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import cache, partial
+from functools import cache
 from threading import Thread
 from types import TracebackType
 from typing import Any, Self
@@ -14,29 +14,27 @@ from ..decoding.translator import Translator
 from ..training.console.input_error import InputError
 from ..training.console.progress import ProgressBar, is_first_process
 from ..translation.cutting import Notes
-from .translators import Work, load_translator
+from .translators import Work
 
 SHARES_OF_A_PROCESS = 4
 """More than one, so that no process is idle for long while another works on the last."""
 
-_load_translator: Callable[[], Translator]
+_load: Callable[[], Translator]
 """Of a worker process."""
 
 
-class TranslationProcesses:
+class ModelProcesses:
     """Processes that each hold a model, or an ensemble, and work on shares of texts.
 
     Args:
-        model: a folder, or a name on the Hub.
+        load: loads the model; can be sent to another process.
         processes: how many.
-        ensemble: the other models, of an ensemble.
-        trust_remote_code: whether Python code that lies in the models' folders may run.
+        doing: what they do, for people: translate, score.
     """
 
-    def __init__(self, model: str, processes: int, ensemble: Sequence[str] = (), *, trust_remote_code: bool = False):
-        self.processes = processes
+    def __init__(self, load: Callable[[], Translator], processes: int, *, doing: str = "translate"):
+        self.processes, self.doing = processes, doing
         context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
-        load = partial(load_translator, model, tuple(ensemble), trust_remote_code=trust_remote_code)
         self._pool = ProcessPoolExecutor(processes, context, _begin, (load, processes, context.Value("i", 0)))
 
     def __enter__(self) -> Self:
@@ -62,7 +60,7 @@ class TranslationProcesses:
         size = max(1, -(-len(order) // (self.processes * SHARES_OF_A_PROCESS)))
         shares = [order[start : start + size] for start in range(0, len(order), size)]
         made: list[Any] = [None] * len(texts)
-        described, is_shown = f"translate, {self.processes} processes", show_progress and is_first_process()
+        described, is_shown = f"{self.doing}, {self.processes} processes", show_progress and is_first_process()
         try:
             with ProgressBar(total=len(texts), desc=described, unit=" sent", disable=not is_shown) as bar:
                 futures = [self._pool.submit(_do, work, [texts[index] for index in share]) for share in shares]
@@ -75,7 +73,7 @@ class TranslationProcesses:
                     bar.update(len(share))
         except BrokenProcessPool as error:
             raise InputError(
-                f"one of {self.processes} processes that translate has ended before its time, perhaps for want of "
+                f"one of {self.processes} processes that {self.doing} has ended before its time, perhaps for want of "
                 "memory; give fewer processes"
             ) from error
         return made
@@ -83,7 +81,7 @@ class TranslationProcesses:
 
 def _begin(load: Callable[[], Translator], processes: int, number: Any) -> None:
     """Gives a worker process its device and its threads."""
-    global _load_translator
+    global _load
     with number.get_lock():
         own = number.value
         number.value += 1
@@ -95,7 +93,7 @@ def _begin(load: Callable[[], Translator], processes: int, number: Any) -> None:
         torch.cuda.set_device(own % torch.cuda.device_count())
     torch.set_num_threads(max(1, torch.get_num_threads() // processes))
     # Not loaded here: what fails with the first share is told as what it is.
-    _load_translator = cache(load)
+    _load = cache(load)
 
 
 def _end_with_parent() -> None:
@@ -107,4 +105,4 @@ def _end_with_parent() -> None:
 
 def _do(work: Work, texts: Sequence[str]) -> tuple[list[Any], list[tuple[int, str]]]:
     notes: list[tuple[int, str]] = []
-    return work(_load_translator(), texts, lambda *note: notes.append(note)), notes
+    return work(_load(), texts, lambda *note: notes.append(note)), notes

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
+from paperformer.training.console.input_error import InputError
 from paperformer.training.exact_weights import hash_weights
 from paperformer.training.publishing import upload
 from paperformer.training.publishing.upload import push
@@ -39,6 +40,23 @@ class TestPush:
         after = contents(finished)
         assert after.pop("README.md") != before.pop("README.md")
         assert after == before
+
+    @pytest.mark.parametrize("name", ["", "a b", "a..b", "-v1", "v1.lock", "v/", ".v1", "v:1", "v1\n"])
+    def test_what_git_takes_for_no_tag_is_refused_before_the_upload(self, name: str, finished: Path, hub: Hub) -> None:
+        for option in ("tag", "revision"):
+            with pytest.raises(InputError, match=f"--{option} is .*, which is no name of a {option}"):
+                push(finished, "me/tiny", **{option: name})  # type: ignore[arg-type]
+        assert not hub.requests
+
+    def test_a_card_that_cannot_be_written_is_named(
+        self, finished: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def read_only(*arguments: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(upload, "set_model_id", read_only)
+        with pytest.raises(InputError, match=r"README\.md cannot be written \(Permission denied\), .*nothing was publ"):
+            push(finished, "me/tiny")
 
     def test_weights_in_shards(self, finished: Path, hub: Hub, seq2seq: Saved) -> None:
         (finished / "model.safetensors").unlink()

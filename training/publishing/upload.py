@@ -1,5 +1,6 @@
 """Publication of a finished model folder on the Hugging Face Hub: all of it in one commit, or nothing."""
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,9 @@ from .published import Published, check_not_worse, read_published
 
 IGNORED = ("checkpoint-*/*", "*/__pycache__/*", "__pycache__/*", "*.partial", ".*", "*/.*")
 """Of a model's folder, what is not published."""
+
+NO_REFERENCE = re.compile(r"[\s~^:?*\[\\\x00-\x1f\x7f]|\.\.|//|/\.|\./|\.lock/|@\{|^/-")
+"""In a name of a tag or a branch with a slash before it and behind."""
 
 OURS = (
     "model*.safetensors",
@@ -95,6 +99,8 @@ def push(
         folder /= "model"
     if create_pr and (tag or revision not in (None, "main")):
         raise InputError("a pull request is opened against main, and has no tag; leave --tag and --revision out")
+    _check_reference("tag", tag)
+    _check_reference("revision", revision)
     with hub_errors(repo_id, token):
         validate_repo_id(repo_id)
     secret = token or get_token()
@@ -115,7 +121,7 @@ def push(
             try_again(lambda: api.create_repo(repo_id, private=private, exist_ok=True))
             published = read_published(api, repo_id, revision)
             assert published is not None
-        set_model_id(folder / "README.md", repo_id)
+        _name_in_card(folder / "README.md", repo_id)
         message = commit_message or "Upload model with paperformer"
         commit = _commit(
             api,
@@ -131,6 +137,24 @@ def push(
         return Publication(repo_id=repo_id, commit=commit.oid, address=commit.pr_url)
     _name(api, repo_id, commit.oid, token, tag, collection, private=private)
     return Publication(repo_id=repo_id, commit=commit.oid, address=f"{api.endpoint}/{repo_id}")
+
+
+def _check_reference(option: str, name: str | None) -> None:
+    """Raises InputError for what git takes for no tag or branch, which the Hub would say after the upload.
+
+    By the rules of git-check-ref-format, but for those on characters that nobody types.
+    """
+    if name is not None and NO_REFERENCE.search(f"/{name}/"):
+        raise InputError(f"--{option} is {name!r}, which is no name of a {option}; give one like v1.0")
+
+
+def _name_in_card(card: Path, repo_id: str) -> None:
+    try:
+        set_model_id(card, repo_id)
+    except OSError as error:
+        raise InputError(
+            f"{card} cannot be written ({error.strerror}), and is to say how to load {repo_id}; nothing was published"
+        ) from error
 
 
 def _check_target(

@@ -117,6 +117,7 @@ def translate(
     from ...translation.formats.file_formats import find_format
 
     texts.check_beams(num_beams)
+    _refuse_folder(input)
     options = FormatOptions(column, header, field, into, source_language, target_language)
     found = find_format(input, format, options)
     decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
@@ -131,6 +132,14 @@ def translate(
         _translate_lines(asked, check)
     else:
         _translate_records(asked, found, options)
+
+
+def _refuse_folder(name: str) -> None:
+    if Path(name).is_dir():
+        raise InputError(
+            f"{name} is a folder; give its files one by one: for file in {name.rstrip('/')}/*.po; do paperformer "
+            'translate MODEL --input "$file" --output "${file%.po}.new.po"; done'
+        )
 
 
 def _translate_lines(asked: Asked, check: bool) -> None:

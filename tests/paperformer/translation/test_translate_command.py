@@ -73,3 +73,8 @@ def test_translations_are_checked_however_they_are_found(
     assert "line 2: other numbers (missing: 5" in plain.err
     assert "line 2: other numbers (missing: 5" in several.err
     assert several.out.count("|||") == 2 * 4
+
+
+def test_a_folder_is_translated_file_by_file(seq2seq: Any, tmp_path: Path, refused: Any) -> None:
+    message = refused("translate", seq2seq.folder, "--input", tmp_path)
+    assert message.startswith(f"{tmp_path} is a folder; give its files one by one: for file in {tmp_path}/*.po; do ")

@@ -27,7 +27,7 @@ def launch(monkeypatch: pytest.MonkeyPatch, rank: int, **changes: str) -> None:
         monkeypatch.setenv(name, value)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_two_launched_processes_write_a_pipe_s_translations_once(seq2seq: Any, tmp_path: Path) -> None:
     """With the launcher itself: it hands on standard input, which one of them may read."""
     text = "".join(f"{line}\n" for line in LINES)

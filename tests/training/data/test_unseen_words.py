@@ -2,7 +2,7 @@ import re
 import unicodedata
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paperformer.training.data.unseen_words import count_unseen_words
@@ -23,7 +23,6 @@ def words_of(text: str) -> list[str]:
     return re.findall(r"[^\W\d_]+", folded)
 
 
-@settings(max_examples=25)
 @given(TEXTS, TEXTS, TEXTS)
 def test_words_are_counted_as_one_by_one(texts: list[str], first: list[str], second: list[str]) -> None:
     seen = {word for text in first + second for word in words_of(text)}

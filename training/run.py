@@ -41,6 +41,7 @@ from .evaluation.evaluation_file import (
     LOSSES_FILE,
     OUTPUTS_FILE,
     PAIRS_FILE,
+    PASSAGES_FILE,
     Evaluation,
     entry_of,
     entry_of_parts,
@@ -278,6 +279,7 @@ def _finish(
             (path / PAIRS_FILE).write_text(_json_lines(evaluation.pairs), encoding="utf-8")
         if evaluation.passages is not None:
             (path / LOSSES_FILE).write_text(_json_lines(evaluation.passages.records()), encoding="utf-8")
+            (path / PASSAGES_FILE).write_text(_json_lines(evaluation.passages.texts), encoding="utf-8")
 
     replace_folder(folder.model_path, write_model)
     replace_folder(folder.evaluation_path, write_evaluation)

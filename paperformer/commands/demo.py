@@ -1,10 +1,10 @@
 """The command that shows models and runs on a page."""
 
-import webbrowser
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from ..training.console.browser import open_page
 from ..training.console.input_error import InputError
 
 
@@ -45,7 +45,7 @@ def demo(
         if not pages.is_loopback(listener):
             lines.append(f"anybody who reaches {host} can use it")
         if browser:  # whose request waits at the listener until it is served
-            Thread(target=webbrowser.open, args=[address], daemon=True).start()
+            Thread(target=open_page, args=[address], daemon=True).start()
         Thread(target=preload, args=[shown], daemon=True).start()
         # A page that is open keeps a stream open, which has to be given up in the end: no error.
         server.serve(application, listener, "\n".join(lines), 1.0, log_level="critical")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..training.console.input_error import InputError
+from ..training.console.progress import say
 from ..training.console.suggestions import suggest
 from ..training.console.tables import GAP, align_rows, find_screen_width, measure_width
 
@@ -20,8 +21,14 @@ EVENTS_SHOWN = 10
 MARK = "* "
 
 
-def runs(names: tuple[str, ...], output_dir: str = "runs", json: bool = False, report: bool = False) -> None:
+def runs(
+    names: tuple[str, ...], output_dir: str = "runs", json: bool = False, report: bool = False, web: bool = False
+) -> None:
     """List training runs, show one in full, or compare several: paperformer runs [NAME ...].
+
+    With --web as a page in the browser, a file that needs no server: of all runs, a table to be sorted and filtered
+    with their curves (runs.html); of one, its report; of several, the same of those (comparison.html), and of two also
+    whether one is better than the other, and in which sentences. docs/reports.md shows it.
 
     Args:
         names: Names of runs: none lists all, the newest first; one shows that run; several compares their scores and
@@ -29,12 +36,18 @@ def runs(names: tuple[str, ...], output_dir: str = "runs", json: bool = False, r
         output_dir: Folder of the runs.
         json: Print JSON instead of a table.
         report: Write report.html, with curves and samples, into the folder of each named run.
+        web: Write a page and open it in the browser; where there is none, as over ssh, say only where the page is.
     """
     folder = Path(output_dir)
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; give the folder of the runs: --output_dir FOLDER")
     if report and not names:
         raise InputError("--report needs the name of a run, or several")
+    if web and (json or report):
+        raise InputError("--web is a page of its own; give it without --json and --report")
+    if web:
+        _show_page(names, folder)
+        return
     from ..training.reporting.comparison import list_runs  # which takes seconds
 
     found = _named_runs(names, folder) if names else list_runs(folder)
@@ -56,6 +69,44 @@ def runs(names: tuple[str, ...], output_dir: str = "runs", json: bool = False, r
         print(_in_full(found[0]) if len(found) == 1 else _comparison(found))
 
 
+def _show_page(names: Sequence[str], folder: Path) -> None:
+    """Writes the page of all runs or of some, says where it is, and opens it.
+
+    Raises:
+        InputError: if there is none of a name, or the page cannot be written.
+    """
+    from ..training.console.browser import open_page
+    from ..training.reporting.report import write_report
+    from ..training.reporting.runs_page import write_runs_page
+
+    chosen = _existing_names(names, folder)
+    notes: list[str] = []
+    if len(chosen) == 1:
+        page = write_report(folder / chosen[0])
+    else:
+        page, notes = write_runs_page(folder, chosen)
+    for note in notes:
+        say(f"a report is missing: {note}")
+    print(page)
+    if not open_page(page.resolve().as_uri()):
+        say("there is no browser here; open that file where there is one")
+
+
+def _existing_names(names: Sequence[str], folder: Path) -> list[str]:
+    """The names, each once.
+
+    Raises:
+        InputError: if there is no folder of a name.
+    """
+    there = [path.name for path in folder.iterdir() if path.is_dir()]
+    for name in names:
+        # `sweep/pre-seed1` is a run of a sweep.
+        if name not in there and not ((folder / name / "recipe.yaml").is_file() and ".." not in Path(name).parts):
+            hint = suggest(name, there, f"paperformer runs --output_dir {folder} lists them")
+            raise InputError(f"there is no run {name} in {folder}; {hint}")
+    return list(dict.fromkeys(names))
+
+
 def _named_runs(names: Sequence[str], folder: Path) -> "list[RunRecord]":
     """The runs of these names, in this order.
 
@@ -64,12 +115,8 @@ def _named_runs(names: Sequence[str], folder: Path) -> "list[RunRecord]":
     """
     from ..training.reporting.comparison import read_run
 
-    there = [path.name for path in folder.iterdir() if path.is_dir()]
     found = []
-    for name in dict.fromkeys(names):
-        if name not in there:
-            hint = suggest(name, there, f"paperformer runs --output_dir {folder} lists them")
-            raise InputError(f"there is no run {name} in {folder}; {hint}")
+    for name in _existing_names(names, folder):
         run = read_run(folder / name)
         if run.problem:
             raise InputError(f"{run.path} cannot be shown: {run.problem}")

@@ -7,9 +7,9 @@ from typing import Any
 
 from ..training.recipe.run import RunOptions
 from ..training.reporting.comparison import RunRecord, differing_fields, read_run, score_rows
-from ..training.reporting.report import follow_samples, keep_records
+from ..training.reporting.curves import collect_charts, keep_records, show_chart
+from ..training.reporting.report import follow_samples
 from ..training.run_folder import RunFolder
-from .charts import draw_charts, show_charts
 from .markup import show_state
 
 
@@ -41,8 +41,10 @@ def show_runs(output_dir: Path, names: Sequence[str]) -> str:
         return "".join(parts)
     parts.append(_show_table(good))
     folders = {name: _folder(output_dir / name) for name in good}
-    charts = draw_charts({name: keep_records(folder.metrics()) for name, folder in folders.items()})
-    parts.append(show_charts(charts) if charts else show_state("empty", "There are too few figures for a curve yet."))
+    charts = collect_charts({name: keep_records(folder.metrics()) for name, folder in folders.items()})
+    figures = "".join(f"<figure>{show_chart(chart, heading='h4')}</figure>" for chart in charts)
+    nothing = show_state("empty", "There are too few figures for a curve yet.")
+    parts.append(f'<div class="pf-charts">{figures}</div>' if charts else nothing)
     parts.append(_show_differences(good))
     parts += [_show_samples(name, folder, titled=len(good) > 1) for name, folder in folders.items()]
     return "".join(parts)

@@ -147,6 +147,17 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     return finish(model, tokenizer, tmp_path_factory.mktemp("runs") / "tiny-encoder", "fill-mask", "A <mask> runs.")
 
 
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A browser for all pages."""
+    pytest.importorskip("selenium", reason="no selenium is installed, which drives the browser")
+    from .browser import start_browser
+
+    driver = start_browser(tmp_path_factory.mktemp("profile"))
+    yield driver
+    driver.quit()
+
+
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A Hub that knows the token of the environment; huggingface_hub asks it, and takes no time between attempts."""

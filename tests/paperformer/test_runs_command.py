@@ -231,3 +231,77 @@ def test_bad_command_lines(run: Run, refused: Refused, folder: Path) -> None:
     (folder / "multi30k" / "metrics.jsonl").write_text("x\n")
     assert refused("runs", "multi30k") == "runs/multi30k cannot be shown: damaged metrics.jsonl"
     assert "--jsn" in refused("runs", "--jsn")
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a browser was asked to open, on a machine that has one."""
+    addresses: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: not addresses.append(address))
+    for name in ("SSH_CONNECTION", "SSH_TTY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DISPLAY", ":0")
+    return addresses
+
+
+@pytest.mark.parametrize(
+    ("names", "page"),
+    [
+        ([], "runs.html"),
+        (["first"], "first/report.html"),
+        (["first", "second"], "comparison.html"),
+        (["first", "sweep/third"], "comparison.html"),
+    ],
+)
+def test_a_page_is_written_and_opened(
+    names: list[str], page: str, run: Run, folder: Path, opened: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("first", "second", "sweep/third"):
+        run(name, [4.0, 2.5])
+    assert shown(capsys, *names, "--web") == f"runs/{page}\n"
+    assert opened == [(folder / page).as_uri()]
+    assert (folder / page).read_text("utf-8").startswith("<!DOCTYPE html>")
+    if page == "runs.html":
+        text = (folder / page).read_text("utf-8")
+        assert all(f'<a href="{name}/report.html">{name}</a>' in text for name in ("first", "second", "sweep/third"))
+        assert (folder / "sweep/third/report.html").is_file()
+
+
+def test_reports_are_written_anew_only_when_there_is_something_new(
+    run: Run, folder: Path, opened: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run("first", [4.0, 2.5])
+    run("second", [4.0])
+    shown(capsys, "--web")
+    report = path / "report.html"
+    report.write_text("kept", "utf-8")
+    shown(capsys, "--web")
+    assert report.read_text("utf-8") == "kept"
+    later = report.stat().st_mtime + 10
+    os.utime(path / "metrics.jsonl", (later, later))
+    shown(capsys, "--web")
+    assert report.read_text("utf-8") != "kept"
+
+
+@pytest.mark.parametrize("remote", [{"SSH_CONNECTION": "1"}, {"DISPLAY": ""}])
+def test_without_a_browser_it_says_where_the_page_is(
+    remote: dict[str, str],
+    run: Run,
+    opened: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run("first", [4.0])
+    for name, value in remote.items():
+        monkeypatch.setenv(name, value)
+    main(["runs", "--web"])
+    said = capsys.readouterr()
+    assert (said.out, opened) == ("runs/runs.html\n", [])
+    assert said.err == "there is no browser here; open that file where there is one\n"
+
+
+def test_a_page_is_no_json(run: Run, refused: Refused) -> None:
+    run("first", [4.0])
+    assert "--web is a page of its own" in refused("runs", "--web", "--json")
+    assert "there is no run frist in runs; did you mean first?" in refused("runs", "frist", "first", "--web")
+    assert "there is no run ../runs/first" in refused("runs", "../runs/first", "--web")

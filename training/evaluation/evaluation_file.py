@@ -39,6 +39,9 @@ perplexity; in the same folders (see `passages`)."""
 PAIRS_FILE = "test.pairs.jsonl"
 """[source, reference] of each of them, in the run's folder only: the test set belongs to others."""
 
+PASSAGES_FILE = "test.passages.jsonl"
+"""The text of each of the passages, a JSON string a line; in the run's folder only, for the same reason."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:

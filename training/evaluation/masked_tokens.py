@@ -120,7 +120,10 @@ class MaskedPieces:
 
     def by_passage(self) -> PassageLosses:
         """The losses of each piece, which compare with those of a model that was asked the same."""
-        return PassageLosses(nats=self.nats, tokens=self.tokens, bytes=None, sha256=self.text.sha256())
+        texts = self.text.tokenizer.batch_decode([ids.tolist() for ids in self.text.pieces], skip_special_tokens=True)
+        return PassageLosses(
+            nats=self.nats, tokens=self.tokens, bytes=None, sha256=self.text.sha256(), texts=list(texts)
+        )
 
 
 @torch.no_grad()  # not inference_mode: sharded weights that are gathered in it could not be trained

@@ -34,6 +34,9 @@ class PassageLosses:
     sha256: str
     """Of the passages, and of which of their tokens are predicted if not all are: only equal ones compare."""
 
+    texts: Sequence[str] = ()
+    """The passages themselves, N or none."""
+
     def records(self) -> list[dict[str, Any]]:
         """As the lines of a file have them."""
         columns: dict[str, list[Any]] = {"nats": [round(value, 4) for value in self.nats.tolist()]}
@@ -80,48 +83,52 @@ def losses_by_passage(
         chunks: the text of those documents.
         tokenizer: by which `document_encoder` made their tokens.
     """
-    passages, sizes, sha256 = _passages_of_tokens(chunks, tokenizer)
+    passages, texts, sha256 = _passages_of_tokens(chunks, tokenizer)
     losses = np.concatenate(token_losses)
     is_predicted = ~np.isnan(losses)
     places = passages[is_predicted]
     return PassageLosses(
-        nats=np.bincount(places, weights=losses[is_predicted], minlength=len(sizes)).astype(np.float64),
-        tokens=np.bincount(places, minlength=len(sizes)),
-        bytes=np.array(sizes, dtype=np.int64),
+        nats=np.bincount(places, weights=losses[is_predicted], minlength=len(texts)).astype(np.float64),
+        tokens=np.bincount(places, minlength=len(texts)),
+        bytes=np.array([len(text.encode("utf-8")) for text in texts], dtype=np.int64),
         sha256=sha256,
+        texts=texts,
     )
 
 
 def _passages_of_tokens(
     chunks: Iterable[pa.RecordBatch], tokenizer: PreTrainedTokenizerFast
-) -> tuple[NDArray[np.int64], list[int], str]:
-    """The passage of each token of running text, the bytes of each passage, and the hash of all."""
+) -> tuple[NDArray[np.int64], list[str], str]:
+    """The passage of each token of running text, the text of each passage, and the hash of all."""
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
     backend.encode_special_tokens = tokenizer.split_special_tokens
     marks = [mark is not None for mark in (tokenizer.eos_token_id, tokenizer.bos_token_id)]
-    digest, sizes, places = hashlib.sha256(), [0], []
+    digest, size, places = hashlib.sha256(), 0, []
+    passages: list[list[str]] = [[]]
     is_inside = False
     for chunk in chunks:
         for text, begins in zip(chunk.column("text").to_pylist(), chunk.column("begins").to_pylist(), strict=True):
             if begins or not is_inside:
                 # The end of the document before, and the beginning of this, which is not predicted.
-                places.append(np.full((is_inside and marks[0]) + marks[1], len(sizes) - 1))
+                places.append(np.full((is_inside and marks[0]) + marks[1], len(passages) - 1))
                 is_inside = True
-            first_characters, passages, position = [], [], 0
+            first_characters, owners, position = [], [], 0
             for line in text.splitlines(keepends=True):
-                if sizes[-1] >= BYTES_A_PASSAGE:
-                    sizes.append(0)
+                if size >= BYTES_A_PASSAGE:
+                    passages.append([])
+                    size = 0
                     digest.update(b"\0")
                 content = line.encode("utf-8")
                 digest.update(content)
-                sizes[-1] += len(content)
+                passages[-1].append(line)
+                size += len(content)
                 first_characters.append(position)
-                passages.append(len(sizes) - 1)
+                owners.append(len(passages) - 1)
                 position += len(line)
             starts = [start for start, _ in backend.encode(text, add_special_tokens=False).offsets]
             if starts:
-                places.append(np.array(passages)[np.searchsorted(first_characters, starts, "right") - 1])
-    places.append(np.full(int(is_inside and marks[0]), len(sizes) - 1))
-    return np.concatenate(places), sizes, digest.hexdigest()
+                places.append(np.array(owners)[np.searchsorted(first_characters, starts, "right") - 1])
+    places.append(np.full(int(is_inside and marks[0]), len(passages) - 1))
+    return np.concatenate(places), ["".join(lines) for lines in passages], digest.hexdigest()

@@ -11,27 +11,16 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from ..console.input_error import InputError
-from ..evaluation.evaluation_file import (
-    EVALUATION_FILE,
-    LOSSES_FILE,
-    OUTPUTS_FILE,
-    PAIRS_FILE,
-    hash_pairs,
-    read_scores,
-)
-from ..evaluation.metrics import METRICS, Metric, Score, ScoringOptions
+from ..evaluation.evaluation_file import EVALUATION_FILE, LOSSES_FILE, OUTPUTS_FILE, PAIRS_FILE, read_scores
+from ..evaluation.metrics import Score
 from ..evaluation.passages import read_losses
-from ..evaluation.significance import Comparison, compare_losses, compare_systems
+from ..evaluation.scored_split import ScoredSplit, compare_splits
+from ..evaluation.significance import Comparison
 from .hub_requests import try_again
-
-COMPARED = ("bleu", "chrf")
-"""In which of them a model must not be significantly worse."""
 
 OUTPUTS = f"evaluation/{OUTPUTS_FILE}"
 LOSSES = f"evaluation/{LOSSES_FILE}"
-
-FEWEST_PASSAGES = 20
-"""Of fewer, resampling says little of what another text would have given."""
+FILES = (OUTPUTS, LOSSES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,53 +151,23 @@ def _test_scores(evaluation: Mapping[str, Any]) -> dict[str, Score]:
 
 def _test(folder: Path, new: Mapping[str, Any], published: Published) -> tuple[list[Comparison], str]:
     """The tests, or why there are none."""
-    entries = new["test"], published.evaluation.get("test", {})
-    if "passages_sha256" in entries[0]:
-        return _test_losses(folder, entries, published)
-    if "pairs_sha256" not in entries[0]:
-        return [], "there are no translations to compare, and no losses by passage"
-    if entries[0]["pairs_sha256"] != entries[1].get("pairs_sha256"):
-        return [], "the test sentences are others"
-    pairs = read_pairs(folder)
-    if not pairs or hash_pairs(pairs) != entries[0]["pairs_sha256"]:
-        return [], f"the reference translations are not here; they are in the run's folder, evaluation/{PAIRS_FILE}"
-    file = folder / OUTPUTS
-    outputs = _parse_lines(file.read_text("utf-8")) if file.is_file() else []
-    if not len(outputs) == len(published.outputs) == len(pairs):
-        return [], f"{OUTPUTS} has not a translation of each sentence, here or there"
-    references = [reference for _, reference in pairs]
-    metrics = [METRICS[name] for name in COMPARED if name in entries[0]]
-    options = _options_of(entries[0], metrics)
-    return compare_systems(published.outputs, outputs, [references], options, metrics=metrics), ""
-
-
-def _test_losses(
-    folder: Path, entries: tuple[Mapping[str, Any], Mapping[str, Any]], published: Published
-) -> tuple[list[Comparison], str]:
-    """The test of models that are scored by perplexity, or why there is none."""
-    own_hash, other_hash = (entry.get("passages_sha256") for entry in entries)
-    if other_hash is None:
+    entry, other = new["test"], published.evaluation.get("test", {})
+    if "passages_sha256" in entry and other.get("passages_sha256") is None:
         return [], f"what is published has no losses by passage ({LOSSES})"
-    if own_hash != other_hash:
-        return [], "the test text, or which tokens of it are masked, is another"
-    file = folder / LOSSES
-    other = read_losses(published.losses, other_hash)
-    own = read_losses(file.read_text("utf-8"), own_hash) if file.is_file() else None
-    if own is None or other is None or len(own.nats) != len(other.nats):
-        return [], f"{LOSSES} has not the losses of each passage, here or there"
-    if len(own.nats) < FEWEST_PASSAGES:
-        return [], f"the test split has {len(own.nats)} passages; it takes {FEWEST_PASSAGES} to tell"
-    return [compare_losses(other, own)], ""
+    outputs, losses = ((folder / name).read_text("utf-8") if (folder / name).is_file() else "" for name in FILES)
+    own = ScoredSplit(
+        entry=entry,
+        outputs=_parse_lines(outputs),
+        pairs=read_pairs(folder),
+        losses=read_losses(losses, entry.get("passages_sha256", "")),
+    )
+    theirs = ScoredSplit(
+        entry=other, outputs=published.outputs, losses=read_losses(published.losses, other.get("passages_sha256", ""))
+    )
+    return compare_splits(theirs, own)
 
 
 def read_pairs(folder: Path) -> list[list[str]]:
     """(source, reference) of the test split, of a model in its run's folder; empty where they are not there."""
     path = folder.resolve().parent / "evaluation" / PAIRS_FILE
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
-
-
-def _options_of(entry: Mapping[str, Any], metrics: Sequence[Metric]) -> ScoringOptions:
-    """How translations were scored, by the signature of BLEU."""
-    signature = entry[metrics[0].entry]["signature"]
-    fields = dict(part.split(":", 1) for part in signature.split("|"))
-    return ScoringOptions(bleu_tokenizer=fields.get("tok", "13a"), lowercase=fields.get("case") == "lc", warn=False)

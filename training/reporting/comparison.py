@@ -25,7 +25,7 @@ _NOT_COMPARED = {"objective", "name", "output_dir", "data.workers", "data.cache_
 _TEXT = {"data.dataset", "data.config", "data.source_language", "data.target_language", "data.language"}
 """Fields that say, with the split's own, on what text a run is scored."""
 
-_DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError)
+DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError)
 """What reading a file raises that is not as a run writes it."""
 
 
@@ -147,7 +147,7 @@ def read_run(path: Path) -> RunRecord:
         return replace(run, changed=datetime.fromtimestamp(wrote.stat().st_mtime), parameters=_count_parameters(folder))
     except PermissionError:
         problem = "unreadable"
-    except _DAMAGE:
+    except DAMAGE:
         problem = f"damaged {file.name}"
     return RunRecord(name=run.name, path=path, changed=changed, problem=problem)
 

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 from difflib import SequenceMatcher
-from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-
 from ..evaluation.translation_report import TranslationReport
+from .templates import load_template
 from .translation_tables import tables_of
 
 MOST_SENTENCES = 2000
@@ -16,10 +14,8 @@ MOST_SENTENCES = 2000
 
 def page_of(report: TranslationReport) -> str:
     """The HTML of a report."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = resources.files(__package__).joinpath("side_by_side.html.jinja").read_text("utf-8")
     sentences = list(_sentences(report))
-    return environment.from_string(template).render(
+    return load_template("side_by_side.html.jinja").render(
         report=report,
         tables=list(tables_of(report))[:-1],  # the last shows some sentences, and here all are
         sentences=sentences,

@@ -17,6 +17,7 @@ import gradio as gr
 from fastapi import FastAPI
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
 
+from ...training.reporting.templates import read_file
 from ..models import ShownModel
 from .language import add_language_tab
 from .masks import add_mask_tab
@@ -101,12 +102,13 @@ def make_application(page: gr.Blocks, hosts: Sequence[str]) -> FastAPI:
     application.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
     room = resources.files(__package__)
     script = room.joinpath("demo.js").read_text("utf-8")
+    style = read_file("charts.css") + room.joinpath("demo.css").read_text("utf-8")
     return gr.mount_gradio_app(
         application,
         page,
         path="/",
         theme=THEME,
-        css=room.joinpath("demo.css").read_text("utf-8"),
+        css=style,
         head=f"<script>{script}</script>",
         footer_links=[],
         run_history=False,

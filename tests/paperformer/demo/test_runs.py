@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from paperformer.demo.charts import draw_charts
 from paperformer.demo.runs import list_names, show_runs, stamp
 
 
@@ -87,10 +86,3 @@ def test_nothing_chosen_is_said() -> None:
 def test_texts_of_runs_are_escaped(tmp_path: Path) -> None:
     write_run(tmp_path / "<script>", [2.0, 1.0], sample="<script>alert(1)</script>")
     assert "<script" not in show_runs(tmp_path, ["<script>"])
-
-
-def test_each_run_has_a_colour() -> None:
-    records = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
-    ((chart, classes),) = draw_charts({"one": records, "two": records})
-    assert [line.name for line in chart.lines] == ["one, training", "two, training"]
-    assert [classes[line.name] for line in chart.lines] == ["pf-c0", "pf-c1"]

@@ -4,33 +4,19 @@ import re
 import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paperformer.training.console.input_error import InputError
-from paperformer.training.reporting.report import (
-    BOTTOM,
-    COLUMNS,
-    LEFT,
-    POINTS,
-    RIGHT,
-    TOP,
-    build_report,
-    choose_ticks,
-    format_duration,
-    pick_evenly,
-    shorten_number,
-    thin_curve,
-    write_report,
-)
+from paperformer.training.reporting.curves import BOTTOM, LEFT, RIGHT, TOP
+from paperformer.training.reporting.report import COLUMNS, build_report, write_report
+from paperformer.training.reporting.templates import format_duration
 
 from ...examples import examples
 
@@ -65,7 +51,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
+        if self.open and self.open[-1] not in ("style", "script"):
             self.words.append(data)
 
     def chart(self, title: str) -> ElementTree.Element:
@@ -191,10 +177,10 @@ def test_a_finished_run_is_told_whole(run: Path) -> None:
         assert part in page.text
 
 
-def test_it_is_one_file_without_scripts(run: Path) -> None:
+def test_it_is_one_file_that_asks_nobody(run: Path) -> None:
     html = build_report(run)
     page = Page(html)
-    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object", "a"}
+    assert not {tag for tag, _ in page.tags} & {"link", "img", "iframe", "object", "a"}
     assert not {
         name for _, attributes in page.tags for name in attributes if name in ("src", "href") or name[:2] == "on"
     }
@@ -203,6 +189,25 @@ def test_it_is_one_file_without_scripts(run: Path) -> None:
     assert "@import" not in style
     assert "prefers-color-scheme: dark" in style
     assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in page.tags
+
+
+def test_the_worst_and_the_best_sentences_are_shown(run: Path) -> None:
+    pairs = [["eins", "a b c d"], ["zwei", "a b c d"], ["drei", HOSTILE]]
+    (run / "evaluation/test.pairs.jsonl").write_text(lines(pairs))
+    (run / "evaluation/test.outputs.jsonl").write_text(lines(["a b c d", "a x c d", "wrong"]))
+    html = build_report(run)
+    text = Page(html).text
+    assert "The worst: 2 of 3 sentences line 3 chrF " in text
+    assert "The best: 1 of 3 sentences line 1 chrF 100.0 source eins reference a b c d output a b c d" in text
+    assert "a <mark>x</mark> c d" in html
+    assert "a <mark>b</mark> c d" in html  # in the reference, what the output lacks
+    assert "The worst" in text
+    (run / "evaluation/test.pairs.jsonl").write_text("{")
+    assert "evaluation is damaged" in report(run).text
+
+
+def test_without_sentences_it_says_so(run: Path) -> None:
+    assert "is not in the folder evaluation of this run" in report(run).text
 
 
 def test_what_others_wrote_is_shown_and_not_interpreted(run: Path) -> None:
@@ -415,59 +420,6 @@ def test_no_record_makes_it_fail(records: list[Any], data: Any, run: Path) -> No
         (run / name).write_text(lines(records))
     (run / "data.json").write_text(json.dumps(data))
     assert "Recipe" in report(run).text
-
-
-numbers = st.floats(-1e99, 1e99) | st.floats(-10, 10) | st.integers(-5, 5).map(float)
-
-
-@given(st.tuples(numbers, numbers).map(sorted))
-def test_ticks_are_round_and_reach_around_the_values(values: list[float]) -> None:
-    low, high = values
-    ticks = choose_ticks(low, high)
-    assert 2 <= len(ticks) <= 7
-    steps = [after - before for before, after in pairwise(ticks)]
-    assert min(steps) > 0
-    assert steps == pytest.approx([steps[0]] * len(steps), rel=1e-6)
-    slack = 1e-9 * steps[0]
-    assert ticks[0] - slack <= low
-    assert high <= ticks[-1] + slack
-    assert float(f"{steps[0]:.5e}"[0]) in (1, 2, 5, 9)  # 9 of 0.0999...
-
-
-def test_ticks_of_ordinary_ranges() -> None:
-    assert choose_ticks(1.6, 8.4) == [0, 2, 4, 6, 8, 10]
-    assert choose_ticks(0, 8000) == [0, 2000, 4000, 6000, 8000]
-    assert choose_ticks(3, 3)[0] <= 3 < choose_ticks(3, 3)[-1]
-
-
-@given(st.integers(1, 10 * POINTS), st.integers(0, 2**32))
-def test_thinning_keeps_the_extremes(count: int, seed: int) -> None:
-    values = np.random.default_rng(seed).normal(size=count).tolist()
-    points = list(enumerate(values))
-    shown = thin_curve(points)
-    assert len(shown) <= POINTS
-    assert set(shown) <= set(points)
-    assert shown == sorted(shown)
-    assert min(v for _, v in shown) == min(values)
-    assert max(v for _, v in shown) == max(values)
-
-
-@given(st.integers(0, 200), st.integers(2, 30))
-def test_tables_reach_from_the_first_to_the_last(count: int, most: int) -> None:
-    items = list(range(count))
-    shown = pick_evenly(items, most)
-    assert len(shown) == min(count, most)
-    assert shown == sorted(set(shown))
-    assert [*shown[:1], *shown[-1:]] == [*items[:1], *items[-1:]]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (0.0312, "0.0312"), (9500, "9500"), (12_000, "12k"), (1.5e6, "1.5M"), (2.13e15, "2.13e+15")],
-)
-def test_numbers_are_short(value: float, text: str) -> None:
-    assert shorten_number(value) == text
-    assert shorten_number(-value).lstrip("-") == text
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The command that writes what a shell needs to complete ours: words, options, their values, files."""
 
+import re
 import shlex
 import textwrap
 from argparse import ArgumentParser
@@ -37,7 +38,9 @@ def make_completion(find_commands: Callable[[], Group]) -> Command:
             import shtab
         except ModuleNotFoundError as error:
             raise InputError("completion needs shtab: pip install 'paperformer[completion]'") from error
-        print(shtab.complete(make_parser(find_commands()), shell, preamble=_recipe_functions()[shell]))
+        script = shtab.complete(make_parser(find_commands()), shell, preamble=_recipe_functions()[shell])
+        # Of an argument that may be given several times, shtab has zsh complete only the first.
+        print(re.sub(r'^(\s*")\(\*\)::?', r"\1*:", script, flags=re.MULTILINE) if shell == "zsh" else script)
 
     return completion
 

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 from operator import itemgetter
+from typing import Any
 
 import torch
 
 from ..decoding.translator import Translator
+from ..pipeline_translation import LANGUAGE_TAG
 from ..training.console.input_error import InputError
 from ..training.evaluation.decoding import generate, source_batches
 from ..translation.cutting import cut_texts
@@ -71,6 +73,11 @@ def cut_source(translator: Translator, text: str, prefix: str = "") -> list[str]
     if not pieces:
         raise InputError("there is no text to translate")
     return [piece.text for piece in pieces]
+
+
+def find_language_tags(tokenizer: Any) -> tuple[str, ...]:
+    """The tags by which a model is told into which language it is to translate (`<2de>`); none where it has none."""
+    return tuple(sorted(filter(LANGUAGE_TAG.fullmatch, tokenizer.get_vocab())))
 
 
 @torch.no_grad()

@@ -56,6 +56,9 @@ class Step:
     candidates: tuple[Candidate, ...]
     """The likeliest tokens, the likeliest first; the chosen one may not be among them."""
 
+    is_end: bool = False
+    """Whether the model ends the text with it."""
+
 
 def continue_text(
     model: PreTrainedModel,
@@ -101,7 +104,7 @@ def continue_text(
         ]
         if chosen not in ends:
             growing.add([chosen])
-        yield Step(growing.take(), found[0], tuple(found[1:]))
+        yield Step(growing.take(), found[0], tuple(found[1:]), chosen in ends)
         if chosen in ends:
             return
         read = [chosen]

@@ -55,13 +55,14 @@ def translate_file(
     progress: Progress,
     *,
     num_beams: int = 5,
+    prefix: str = "",
     fuzzy_below: float = 0.5,
 ) -> tuple[str, list[str]]:
     """Translates a file of any format into another, by the format that its name says.
 
     Args:
         options: what is said of the file besides.
-        num_beams, fuzzy_below: as `paperformer translate` takes them.
+        num_beams, prefix, fuzzy_below: as `paperformer translate` takes them.
 
     Returns:
         What came of it, in a line; and what was odd about some lines.
@@ -73,11 +74,13 @@ def translate_file(
 
     def translate(texts: Sequence[str], note: Callable[[int, str], None]) -> list[str]:
         model, tokenizer, target = translator.model, translator.tokenizer, translator.target_tokenizer
-        return translate_texts(model, tokenizer, texts, note, target_tokenizer=target, num_beams=num_beams)
+        options = {"target_tokenizer": target, "num_beams": num_beams, "prefix": prefix}
+        return translate_texts(model, tokenizer, texts, note, **options)
 
     progress(0, None)
     if found == "gettext":
-        return _translate_catalogue(translator, path, output, translate, notes, fuzzy_below, progress), notes.all()
+        said = _translate_catalogue(translator, path, output, translate, notes, prefix, fuzzy_below, progress)
+        return said, notes.all()
     with output.open("wb") as file:
         if found == "text":
             total, done = count_lines(path), 0
@@ -105,6 +108,7 @@ def _translate_catalogue(
     output: Path,
     translate: Any,
     notes: Notes,
+    prefix: str,
     fuzzy_below: float,
     progress: Progress,
 ) -> str:
@@ -114,7 +118,8 @@ def _translate_catalogue(
         return translate(sources, lambda index, what: notes(index + 1, what))
 
     def sure(sources: Sequence[str], translations: Sequence[str]) -> list[float]:
-        return confidences(translator.model, translator.tokenizer, translator.target_tokenizer, sources, translations)
+        prefixed = [prefix + source for source in sources]
+        return confidences(translator.model, translator.tokenizer, translator.target_tokenizer, prefixed, translations)
 
     def count(forms: Sequence[FilledForm]) -> None:
         nonlocal done

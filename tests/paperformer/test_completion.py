@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,24 @@ done; }} 2>&1
 """
 
 
+FISH = shutil.which("fish")
+ZSH = shutil.which("zsh")
+IN_ZSH = """
+zmodload zsh/zpty
+zpty z "env -i HOME=$PWD ZDOTDIR=$PWD TERM=dumb PATH=/usr/bin:/bin zsh -i"
+zpty -w -n z "$1"$'\\t\\t'
+# What it lists comes in pieces.
+for attempt in {1..100}; do
+    sleep 0.05
+    while zpty -r -t z piece; do said+=$piece; done
+    [[ "$said" == *$2* ]] && break
+done
+print -r -- "$said"
+zpty -d z
+"""
+
+
+@cache
 def script(shell: str) -> str:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
@@ -97,6 +116,37 @@ def test_other_shells_get_the_same_commands(shell: str) -> None:
     for word in (*COMMANDS, "optimization.schedule", "inverse_sqrt", "tinyshakespeare-6x192"):
         assert word in text
     assert text.startswith("#compdef paperformer") == (shell == "zsh")
+
+
+@pytest.mark.skipif(FISH is None, reason="no fish is installed")
+def test_fish_completes(folder: Path) -> None:
+    assert FISH is not None
+    (folder / "script.fish").write_text(script("fish"), "utf-8")
+    lines = ["train lm --optimization.schedule ", "train lm --config tiny", "runs x my", "runs --w", "demo my"]
+    typed = "; ".join(f"complete -C 'paperformer {line}' | cut -f1 | string join ' '" for line in lines)
+    result = subprocess.run(
+        [FISH, "--no-config", "-c", f"source script.fish; {typed}"],
+        capture_output=True, text=True, cwd=folder, env={"PATH": "/usr/bin:/bin", "HOME": str(folder)}, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert result.stderr == ""
+    values, recipes, files, option, more = (set(line.split()) for line in result.stdout.splitlines())
+    assert values == {"inverse_sqrt", "cosine", "linear", "wsd", "constant"}
+    assert {"tinyshakespeare", "tinyshakespeare-6x192"} <= recipes
+    assert files == more == {"my-runs/", "my.tsv"}
+    assert option == {"--web"}
+
+
+@pytest.mark.skipif(ZSH is None, reason="no zsh is installed")
+def test_zsh_completes_the_second_of_several(folder: Path) -> None:
+    assert ZSH is not None
+    (folder / "_paperformer").write_text(script("zsh"), "utf-8")
+    (folder / ".zshrc").write_text("fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -D", "utf-8")
+    result = subprocess.run(
+        [ZSH, "-f", "-c", IN_ZSH, "zsh", "paperformer runs x my", "my.tsv"],
+        capture_output=True, text=True, cwd=folder, env={"PATH": "/usr/bin:/bin"}, timeout=60, check=False,
+    )  # fmt: skip
+    assert "my.tsv" in result.stdout
 
 
 def test_without_shtab_it_says_what_to_install(

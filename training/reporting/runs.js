@@ -72,7 +72,9 @@
     tellCharts();
   }
 
+  const titles = heads.map((head) => head.textContent.trim());
   for (const row of rows) {
+    for (const cell of [...row.cells].slice(4)) { cell.dataset.title = titles[cell.cellIndex]; } // for paper
     if (row.dataset.run === undefined) { continue; }
     const box = checkbox(`draw ${row.cells[1].textContent.trim()}`);
     box.addEventListener("change", tellCharts);

@@ -14,6 +14,9 @@ from .side_by_side import mark_words
 SHOWN = 15
 """Sentences at each end."""
 
+PASSAGES_SHOWN = 6
+"""The same, of passages, which are longer."""
+
 LONGEST = 4000
 """Characters of a text that are shown."""
 
@@ -66,6 +69,7 @@ def find_extremes(split: ScoredSplit, count: int = SHOWN) -> Sentences | None:
         show = _show_passage(split, [values])
     else:
         return None
+    count = min(count, PASSAGES_SHOWN) if split.texts else count
     worst = sorted(range(len(costs)), key=lambda index: (-costs[index], -len(texts[index])))
     best = sorted(range(len(costs)), key=lambda index: (costs[index], -len(texts[index])))
     some = min(count, (len(costs) + 1) // 2)
@@ -95,6 +99,7 @@ def find_differences(
     else:
         return None
     gains = [sign * (after - before) for before, after in zip(*values, strict=True)]
+    count = min(count, PASSAGES_SHOWN) if unit == "passages" else count
     order = sorted(range(len(gains)), key=lambda index: gains[index])
     groups = {
         f"{names[1]} is better": [index for index in order[::-1][:count] if gains[index] > 0],

@@ -29,6 +29,11 @@ class Writing:
     coming: Iterator[Step] | None = None
     """The tokens to come; None where nothing was begun."""
     model: ShownModel | None = None
+    most: int = 0
+    """Tokens that were asked for."""
+
+    is_over: bool = False
+    """Whether nothing more comes."""
 
     def begin(self, model: ShownModel, prompt: str, max_new_tokens: int, seed: int) -> None:
         """Forgets what there was, and gets ready to write.
@@ -42,6 +47,7 @@ class Writing:
         with model.lock:
             writer = model.writer
         self.model, self.prompt, self.steps = model, prompt, []
+        self.most, self.is_over = max_new_tokens, False
         self.coming = continue_text(
             writer.model, writer.tokenizer, prompt, self.dials, max_new_tokens=max_new_tokens, seed=seed
         )
@@ -58,11 +64,20 @@ class Writing:
             step = next(self.coming, None)
         if step is not None:
             self.steps.append(step)
+        self.is_over = step is None and not self.dials.is_stopped
         return step is not None
 
     def show(self) -> tuple[str, str]:
-        """The text, and what might have come for its last token."""
-        return show_written(self.prompt, self.steps), show_candidates(self.steps[-1]) if self.steps else ""
+        """The text, why nothing more comes if that is so, and what might have come for its last token."""
+        why = show_state("note", self._why_over()) if self.is_over else ""
+        return show_written(self.prompt, self.steps) + why, show_candidates(self.steps[-1]) if self.steps else ""
+
+    def _why_over(self) -> str:
+        if self.steps and self.steps[-1].is_end:
+            return "The model has ended the text. Write begins anew."
+        if len(self.steps) >= self.most:
+            return f"These are the {self.most:,} tokens that were asked for. Write begins anew, with as many as chosen."
+        return "The text is as long as the model takes. Write begins anew."
 
 
 def write(writing: Writing, model: ShownModel, prompt: str, length: int, seed: int) -> Iterator[tuple[str, str]]:

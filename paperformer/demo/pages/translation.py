@@ -10,27 +10,35 @@ import gradio as gr
 from ...training.console.input_error import InputError
 from ...translation.formats.names import FormatOptions
 from ..attention import attend_words
-from ..beams import SearchedText, cut_source, search_text
+from ..beams import SearchedText, cut_source, find_language_tags, search_text
 from ..files import output_name, translate_file
 from ..markup import show_attention, show_file, show_model, show_state
 from ..models import ShownModel
 from .widgets import QUIET, own_html
 
 NONE = "none"
+MOST_TAGS = 12
+PREFIX = "A language tag such as <2de>, or what T5 is told to do; before every line of a file as well."
 FILE_TYPES = [".txt", ".po", ".pot", ".xlf", ".xliff", ".sdlxliff", ".mqxliff", ".mxliff", ".tmx", ".tsv", ".csv",
               ".jsonl", ".ndjson", ".gz", ".bz2", ".xz", ".zst"]  # fmt: skip
 
 
 def translate(
-    models: Sequence[ShownModel], text: str, num_beams: int, n_best: int, length_penalty: float
+    models: Sequence[ShownModel], text: str, num_beams: int, n_best: int, length_penalty: float, prefix: str = ""
 ) -> Iterator[str]:
-    """The page's answer to a text: first that it is busy, then what one model makes of it, or two."""
+    """The page's answer to a text: first that it is busy, then what one model makes of it, or two.
+
+    Args:
+        models: those models.
+        text: to be translated.
+        num_beams, n_best, length_penalty, prefix: as `search_text` takes them.
+    """
     if not text.strip():
         yield show_state("failed", "There is no text to translate; type some.")
         return
     yield show_state("busy", f"{' and '.join(model.name for model in models)} at work on it")
     try:
-        found = [_search(model, text, num_beams, n_best, length_penalty) for model in models]
+        found = [_search(model, text, num_beams, n_best, length_penalty, prefix) for model in models]
     except InputError as error:
         yield show_state("failed", str(error))
         return
@@ -43,18 +51,23 @@ def translate(
 
 
 def _search(
-    model: ShownModel, text: str, num_beams: int, n_best: int, length_penalty: float
+    model: ShownModel, text: str, num_beams: int, n_best: int, length_penalty: float, prefix: str
 ) -> tuple[SearchedText, str, list[str]]:
     """What a model finds, its attention as HTML, and what has to be said of it."""
     with model.lock:
         translator, notes = model.translator, []
-        pieces = cut_source(translator, text)
+        pieces = cut_source(translator, text, prefix)
+        tags = find_language_tags(translator.tokenizer)
+        if tags and not (prefix + text).lstrip().startswith(tags):
+            shown = ", ".join(tags[:MOST_TAGS]) + (" ..." if len(tags) > MOST_TAGS else "")
+            notes.append(f"The model has tags, one for each language; put one before the text: {shown}")
         if len(pieces) > 1:
             notes.append(
                 f"The text is longer than the {translator.longest:,} tokens that the model takes. This is the first of "
                 f"{len(pieces):,} pieces; a file is translated as a whole."
             )
-        searched = search_text(translator, pieces[0], num_beams=num_beams, n_best=n_best, length_penalty=length_penalty)
+        options: dict[str, Any] = {"num_beams": num_beams, "n_best": n_best, "length_penalty": length_penalty}
+        searched = search_text(translator, pieces[0], prefix=prefix, **options)
         try:
             attention = show_attention(attend_words(translator, searched))
         except InputError as error:
@@ -63,7 +76,7 @@ def _search(
 
 
 def translate_upload(
-    model: ShownModel, upload: str | None, options: FormatOptions, progress: Any
+    model: ShownModel, upload: str | None, options: FormatOptions, progress: Any, prefix: str = ""
 ) -> tuple[str, str | None]:
     """The page's answer to a file: what came of it, and the translated file."""
     if upload is None:
@@ -76,7 +89,7 @@ def translate_upload(
 
     try:
         with model.lock:
-            summary, notes = translate_file(model.translator, path, output, options, tell)
+            summary, notes = translate_file(model.translator, path, output, options, tell, prefix=prefix)
     except InputError as error:
         message = str(error).replace(str(path), path.name).replace("--", "")
         return show_state("failed", message), None
@@ -92,6 +105,7 @@ def add_translation_tab(models: Sequence[ShownModel]) -> None:
     text = gr.Textbox(
         models[0].example, label="Text", lines=1, max_lines=12, elem_id="pf-source", info="Enter translates."
     )
+    prefix = gr.Textbox(label="Put before the text", info=PREFIX, elem_id="pf-prefix")
     with gr.Row():
         beams = gr.Slider(1, 12, 5, step=1, label="Beams")
         n_best = gr.Slider(1, 12, 5, step=1, label="Translations shown")
@@ -99,15 +113,18 @@ def add_translation_tab(models: Sequence[ShownModel]) -> None:
     button = gr.Button("Translate", variant="primary", elem_id="pf-translate")
     shown = own_html(show_state("empty", "The translation comes here."), elem_id="pf-translations")
 
-    def answer(text: str, name: str, other: str, num_beams: int, n_best: int, length_penalty: float) -> Iterator[str]:
+    def answer(
+        text: str, name: str, other: str, num_beams: int, n_best: int, length_penalty: float, prefix: str
+    ) -> Iterator[str]:
         chosen = [by_name[name], *([by_name[other]] if other != NONE else [])]
-        yield from translate(chosen, text, int(num_beams), int(n_best), length_penalty)
+        yield from translate(chosen, text, int(num_beams), int(n_best), length_penalty, prefix)
 
-    gr.on([button.click, text.submit], answer, [text, first, second, beams, n_best, penalty], shown, **QUIET)
-    _add_file_part(by_name, first)
+    asked = [text, first, second, beams, n_best, penalty, prefix]
+    gr.on([button.click, text.submit, prefix.submit], answer, asked, shown, **QUIET)
+    _add_file_part(by_name, first, prefix)
 
 
-def _add_file_part(by_name: dict[str, ShownModel], first: gr.Dropdown) -> None:
+def _add_file_part(by_name: dict[str, ShownModel], first: gr.Dropdown, prefix: gr.Textbox) -> None:
     with gr.Accordion("Translate a file", open=False, elem_id="pf-file-part"):
         upload = gr.File(label="Text, catalogue, XLIFF, TMX, table or JSON Lines", file_types=FILE_TYPES)
         with gr.Accordion("What the file does not say itself", open=False):
@@ -123,11 +140,11 @@ def _add_file_part(by_name: dict[str, ShownModel], first: gr.Dropdown) -> None:
         result = gr.File(label="Translated", interactive=False, elem_id="pf-file-result")
 
     def answer(
-        name: str, upload: str | None, column: str, field: str, into: str, source: str, target: str,
+        name: str, upload: str | None, prefix: str, column: str, field: str, into: str, source: str, target: str,
         progress: Any = gr.Progress(),  # noqa: B008 - Gradio looks for it there
     ) -> tuple[str, str | None]:  # fmt: skip
         options = FormatOptions(column, None, field, into, source, target)
-        return translate_upload(by_name[name], upload, options, progress)
+        return translate_upload(by_name[name], upload, options, progress, prefix)
 
-    inputs = [first, upload, column, field, into, source, target]
+    inputs = [first, upload, prefix, column, field, into, source, target]
     button.click(answer, inputs, [said, result], show_progress_on=said, api_visibility="private")

@@ -39,8 +39,10 @@ def test_a_file_of_each_format(name: str, seq2seq: Any, tmp_path: Path) -> None:
     said, told = SAID.get(path.suffix, {}), []
     options = FormatOptions(**said)
     translator = Translator(seq2seq.model, seq2seq.tokenizer)
-    summary, _ = translate_file(translator, path, output, options, lambda *done: told.append(done), num_beams=1)
-    words = [word for option, value in said.items() for word in (f"--{option}", value)]
+    summary, _ = translate_file(
+        translator, path, output, options, lambda *done: told.append(done), num_beams=1, prefix="Two men: "
+    )
+    words = [word for option, value in said.items() for word in (f"--{option}", value)] + ["--prefix", "Two men: "]
     main(
         ["translate", str(seq2seq.folder), "--input", str(path), "--output", str(expected), "--num_beams", "1", *words]
     )

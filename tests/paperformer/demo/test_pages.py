@@ -39,6 +39,16 @@ def test_of_a_long_text_a_part_is_shown(models: list[ShownModel]) -> None:
     assert "This is the first of" in shown
 
 
+def test_what_is_put_before_a_text_is_read(models: list[ShownModel], monkeypatch: pytest.MonkeyPatch) -> None:
+    *_, shown = translate(models[:1], TEXT, 1, 1, 1.0, "Two men. ")
+    assert ">Two</button>" in shown
+    monkeypatch.setattr("paperformer.demo.pages.translation.find_language_tags", lambda _: ("<2de>", "<2fr>"))
+    *_, shown = translate(models[:1], TEXT, 1, 1, 1.0)
+    assert "put one before the text: &lt;2de&gt;, &lt;2fr&gt;" in shown
+    *_, shown = translate(models[:1], TEXT, 1, 1, 1.0, "<2de>")
+    assert "put one before" not in shown
+
+
 @pytest.mark.parametrize("text", ["", "  \n"])
 def test_no_text_is_said(text: str, models: list[ShownModel]) -> None:
     (failed,) = translate(models[:1], text, 3, 2, 1.0)
@@ -89,6 +99,25 @@ def test_writing_is_stopped_and_goes_on_by_a_token(models: list[ShownModel]) -> 
     assert writing.dials.is_stopped
     write_token(writing, models[1], "Another", 30, 1)  # begins anew
     assert (writing.prompt, len(writing.steps)) == ("Another", 1)
+
+
+def test_one_token_more_than_asked_for_is_said(models: list[ShownModel]) -> None:
+    writing = Writing()
+    for count in (1, 2):
+        text, _ = write_token(writing, models[1], "A dog", 2, 1)
+        assert (len(writing.steps), "asked for" in text) == (count, False)
+    for _ in range(2):
+        text, candidates = write_token(writing, models[1], "A dog", 2, 1)
+        assert "These are the 2 tokens that were asked for." in text
+        assert text.count("data-step=") == 2
+        assert "<tr" in candidates
+
+
+def test_a_text_that_ends_says_why(models: list[ShownModel]) -> None:
+    writing = Writing()
+    *_, (text, _) = write(writing, models[1], "A dog", 500, 5)  # the model takes 64
+    assert ("The model has ended the text" in text) == writing.steps[-1].is_end
+    assert ("as long as the model takes" in text) != writing.steps[-1].is_end
 
 
 def test_beginning_anew_ends_what_is_being_written(models: list[ShownModel]) -> None:

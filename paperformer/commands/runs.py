@@ -38,13 +38,13 @@ def runs(
         report: Write report.html, with curves and samples, into the folder of each named run.
         web: Write a page and open it in the browser; where there is none, as over ssh, say only where the page is.
     """
+    if web and (json or report):
+        raise InputError("--web is a page of its own; give it without --json and --report")
     folder = Path(output_dir)
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; give the folder of the runs: --output_dir FOLDER")
     if report and not names:
         raise InputError("--report needs the name of a run, or several")
-    if web and (json or report):
-        raise InputError("--web is a page of its own; give it without --json and --report")
     if web:
         _show_page(names, folder)
         return
@@ -100,8 +100,8 @@ def _existing_names(names: Sequence[str], folder: Path) -> list[str]:
     """
     there = [path.name for path in folder.iterdir() if path.is_dir()]
     for name in names:
-        # `sweep/pre-seed1` is a run of a sweep.
-        if name not in there and not ((folder / name / "recipe.yaml").is_file() and ".." not in Path(name).parts):
+        is_inner = not Path(name).is_absolute() and ".." not in Path(name).parts  # such as a sweep's: sweep/pre-seed1
+        if name not in there and not (is_inner and (folder / name / "recipe.yaml").is_file()):
             hint = suggest(name, there, f"paperformer runs --output_dir {folder} lists them")
             raise InputError(f"there is no run {name} in {folder}; {hint}")
     return list(dict.fromkeys(names))

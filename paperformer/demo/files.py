@@ -74,7 +74,7 @@ def translate_file(
 
     def translate(texts: Sequence[str], note: Callable[[int, str], None]) -> list[str]:
         model, tokenizer, target = translator.model, translator.tokenizer, translator.target_tokenizer
-        options = {"target_tokenizer": target, "num_beams": num_beams, "prefix": prefix}
+        options: dict[str, Any] = {"target_tokenizer": target, "num_beams": num_beams, "prefix": prefix}
         return translate_texts(model, tokenizer, texts, note, **options)
 
     progress(0, None)

@@ -304,4 +304,5 @@ def test_a_page_is_no_json(run: Run, refused: Refused) -> None:
     run("first", [4.0])
     assert "--web is a page of its own" in refused("runs", "--web", "--json")
     assert "there is no run frist in runs; did you mean first?" in refused("runs", "frist", "first", "--web")
-    assert "there is no run ../runs/first" in refused("runs", "../runs/first", "--web")
+    for outside in ("../runs/first", str(Path("runs/first").resolve())):
+        assert f"there is no run {outside}" in refused("runs", outside, "--web")

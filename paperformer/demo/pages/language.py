@@ -136,7 +136,7 @@ def add_language_tab(models: Sequence[ShownModel]) -> None:
         go = gr.Button("Write", variant="primary", elem_id="pf-write")
         one = gr.Button("One token", elem_id="pf-one")
         stop = gr.Button("Stop", elem_id="pf-stop")
-    with gr.Row():
+    with gr.Row(elem_id="pf-writing"):
         text = own_html(show_state("empty", NOTHING_YET), elem_id="pf-text")
         candidates = own_html("", elem_id="pf-next")
 

@@ -137,14 +137,15 @@ def _add_file_part(by_name: dict[str, ShownModel], first: gr.Dropdown, prefix: g
                 target = gr.Textbox(label="Target language", info="of a translation memory or XLIFF")
         button = gr.Button("Translate the file", elem_id="pf-translate-file")
         said = own_html(show_state("empty", "The translated file comes here."), elem_id="pf-file-said")
-        result = gr.File(label="Translated", interactive=False, elem_id="pf-file-result")
+        result = gr.File(label="Translated", interactive=False, visible=False, elem_id="pf-file-result")
 
     def answer(
         name: str, upload: str | None, prefix: str, column: str, field: str, into: str, source: str, target: str,
         progress: Any = gr.Progress(),  # noqa: B008 - Gradio looks for it there
-    ) -> tuple[str, str | None]:  # fmt: skip
+    ) -> tuple[str, Any]:  # fmt: skip
         options = FormatOptions(column, None, field, into, source, target)
-        return translate_upload(by_name[name], upload, options, progress, prefix)
+        shown, output = translate_upload(by_name[name], upload, options, progress, prefix)
+        return shown, gr.update(value=output, visible=output is not None)
 
     inputs = [first, upload, prefix, column, field, into, source, target]
     button.click(answer, inputs, [said, result], show_progress_on=said, api_visibility="private")

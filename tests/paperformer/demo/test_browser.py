@@ -147,6 +147,11 @@ def test_a_phone(page: Page) -> None:
         page.click("#pf-translate")
         page.wait(".pf-tree")
         assert page.driver.execute_script("return document.documentElement.scrollWidth") <= 360
+        page.click(".overflow-menu > button")
+        page.click(".overflow-dropdown button", lambda each: each.text.strip() == "Language model")
+        page.click("#pf-one")
+        table = page.wait(".pf-candidates")
+        assert page.driver.execute_script("return arguments[0].getBoundingClientRect().right", table) <= 360
 
 
 def test_dark_and_light(page: Page) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ pytest.importorskip("gradio", reason="the page needs gradio: pip install 'paperf
 
 from fastapi.testclient import TestClient
 
+from paperformer.demo.beams import find_language_tags
 from paperformer.demo.models import ShownModel, find_models
 from paperformer.demo.pages import page as pages
 from paperformer.demo.pages.language import Writing, read, write, write_token
@@ -40,13 +42,17 @@ def test_of_a_long_text_a_part_is_shown(models: list[ShownModel]) -> None:
 
 
 def test_what_is_put_before_a_text_is_read(models: list[ShownModel], monkeypatch: pytest.MonkeyPatch) -> None:
-    *_, shown = translate(models[:1], TEXT, 1, 1, 1.0, "Two men. ")
-    assert ">Two</button>" in shown
     monkeypatch.setattr("paperformer.demo.pages.translation.find_language_tags", lambda _: ("<2de>", "<2fr>"))
     *_, shown = translate(models[:1], TEXT, 1, 1, 1.0)
     assert "put one before the text: &lt;2de&gt;, &lt;2fr&gt;" in shown
-    *_, shown = translate(models[:1], TEXT, 1, 1, 1.0, "<2de>")
+    *_, shown = translate(models[:1], TEXT, 1, 1, 1.0, "<2de> Two men. ")
+    assert ">Two</button>" in shown
     assert "put one before" not in shown
+
+
+def test_tags_are_found_in_a_vocabulary() -> None:
+    tokenizer = SimpleNamespace(get_vocab=lambda: {"a": 1, "<2fr>": 2, "<s>": 3, "<2de>": 4})
+    assert find_language_tags(tokenizer) == ("<2de>", "<2fr>")
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])

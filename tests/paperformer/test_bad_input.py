@@ -16,7 +16,19 @@ from .conftest import TEXTS, Saved
 PAGE = (Path(__file__).parents[2] / "docs" / "bad_input.md").read_text("utf-8")
 ROW = re.compile(r"^\| (?P<input>[^|]+) \| `(?P<command>[^`]+)` \| `(?P<said>[^`]*)` \|$", re.MULTILINE)
 REFUSED, DONE = (ROW.findall(part) for part in PAGE.split("## Done all the same"))
-COMMANDS = {"translate", "generate", "score", "evaluate", "convert", "train", "prepare", "tokenizer", "average", "push"}
+COMMANDS = {
+    "translate",
+    "generate",
+    "score",
+    "evaluate",
+    "convert",
+    "train",
+    "prepare",
+    "tokenizer",
+    "average",
+    "push",
+    "runs",
+}
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from ..atomic_files import replace_file
 from ..evaluation.scored_split import read_scored_split
@@ -73,7 +72,7 @@ def build_report(path: Path) -> str:
         run=run,
         problem=run.problem,
         charts=charts,
-        data_of_charts=Markup(describe_charts(charts, {run.name: records})),
+        data_of_charts=describe_charts(charts, {run.name: records}),
         sentences=_find_sentences(folder, damaged) if run.test else None,
         heat_map=_map_norms(records),
         starts=[record for record in records if "hardware" in record],

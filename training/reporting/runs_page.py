@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from markupsafe import Markup
-
 from ..atomic_files import replace_file
 from ..console.input_error import InputError
 from ..console.progress import ProgressBar
@@ -176,7 +174,7 @@ def build_runs_page(title: str, runs: Mapping[str, RunRecord], reports: Mapping[
         kinds=[kind for kind in ("finished", "unfinished", "damaged") if any(row.kind == kind for row in rows)],
         charts=charts,
         has_keys=len(runs) <= 2,
-        data_of_charts=Markup(describe_charts(charts, records)),
+        data_of_charts=describe_charts(charts, records),
         pair=_compare(*good.items()) if is_pair else None,
     )
 

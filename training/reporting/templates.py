@@ -4,15 +4,14 @@ from functools import cache
 from importlib import resources
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
-from markupsafe import Markup
 
-from .curves import Chart, pick_evenly, shorten_number, show_chart
+from .curves import pick_evenly, shorten_number, show_chart
 from .display import readable_bytes
 
 
 @cache
 def load_template(name: str) -> Template:
-    """A template of this folder, in which every text is escaped that does not come from `file` or `drawn`."""
+    """A template of this folder, in which all is escaped but what is said to be `safe`: our files and drawings."""
     return _environment().get_template(name)
 
 
@@ -35,16 +34,12 @@ def _environment() -> Environment:
         "duration": format_duration,
         "bytes": readable_bytes,
         "evenly": pick_evenly,
-        "drawn": _draw,
+        "drawn": show_chart,
         "zip": zip,
         "fixed": _fix,
     }
-    environment.globals["file"] = lambda name: Markup(read_file(name))
+    environment.globals["file"] = read_file
     return environment
-
-
-def _draw(chart: Chart, *, has_keys: bool = True) -> Markup:
-    return Markup(show_chart(chart, has_keys=has_keys))
 
 
 def _fix(value: float, digits: int, sign: str = "") -> str:

@@ -48,6 +48,8 @@ def test_passages_are_the_same_for_every_tokenizer(tokenizers: dict[str, PreTrai
     sizes = [losses.bytes.tolist() for losses in found.values() if losses.bytes is not None]
     assert sizes[0] == sizes[1] == sizes[2]
     assert sum(sizes[0]) == len(TEXT.encode())
+    assert "".join(found["bpe"].texts) == TEXT
+    assert [len(text.encode()) for text in found["bpe"].texts] == sizes[0]
     assert all(1000 <= size < 1100 for size in sizes[0][:-1])
     text = TEXT.encode()
     characters = found["characters"].tokens.tolist()

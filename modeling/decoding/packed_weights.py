@@ -6,14 +6,18 @@ speed where a matrix has more rows than columns, and with 16 it computes at a th
 such a matrix stored by columns, several with oneDNN's blocks. So a model that is told to (`pack_weights`) keeps copies
 in the orders that it comes to need, and products of the same input (queries, keys and values; gate and up) are one.
 
+On request the copies are whole numbers of 8 bits, a quarter of what there is to read, and so are the rows, which are
+rounded each by itself (Dettmers et al. 2022, arXiv 2208.07339, section 2.1).
+
 A copy can grow old. Copies are used within `packed_weights` only, which `generate()` and a forward of a whole model
 enter, and which compares them with the weights: by place in memory, by torch's count of changes (optimizers,
 `load_state_dict`), and by some of the values, because what is changed through `.data` is not counted.
 """
 
+import mmap
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -23,29 +27,38 @@ TYPES = (torch.float32, torch.bfloat16)
 FEWEST_ROWS = 4  # oneDNN takes longer for two or three: 4,300 us for 512 x 20,000, and 2,500 us for four
 ROWS_TO_PACK_FOR = 16  # which decides the order of the blocks; it is the same for any number but 1
 SAMPLED_VALUES = 8  # of each weight, that tell whether it was changed uncounted
+HUGE_PAGE = 2**21  # bytes
+ZERO_POINT = 128  # oneDNN's fast products are of unsigned rows
+_ROUNDED_ZERO = torch.tensor(ZERO_POINT + 0.5)  # the conversion to whole numbers cuts off
 
 _inside = threading.local()
 
 
 class PackedWeights:
-    """Copies of the weights of linear maps that have the same input; none before they are needed."""
+    """Copies of the weights of linear maps that have the same input; none before they are needed.
 
-    def __init__(self) -> None:
+    Args:
+        is_int8: whether they are rounded to whole numbers of 8 bits.
+    """
+
+    def __init__(self, is_int8: bool = False) -> None:
+        self.is_int8 = is_int8
         self.model = 0  # the id of that which last compared them with its weights
         self.maps: tuple[nn.Linear, ...] = ()
         self.made_from: list[Tensor] = []  # kept, so that nothing else can come to lie where they lie
         self.marks: list[Any] = []  # what changes with them
         self.by_columns: Tensor | None = None  # (K, N), for one row
         self.in_blocks: Tensor | None = None  # oneDNN's, for several
+        self.rounded: tuple[Tensor, ...] = ()  # for any number: whole numbers in oneDNN's blocks, units, zeros
         self.bias: Tensor | None = None
 
     def __reduce__(self) -> Any:
-        return PackedWeights, ()  # what is copied or pickled packs for itself
+        return PackedWeights, (self.is_int8,)  # what is copied or pickled packs for itself
 
     def clear(self) -> None:
         """Frees the memory; what is needed again is made again."""
         model = self.model
-        self.__init__()  # type: ignore[misc]
+        self.__init__(self.is_int8)  # type: ignore[misc]
         self.model = model
 
     def prepare(self, maps: tuple[nn.Linear, ...]) -> None:
@@ -76,11 +89,14 @@ class PackedWeights:
 
     def _product(self, rows: Tensor) -> Tensor:
         """(R, K) -> (R, N of all)."""
+        if self.is_int8:
+            return self._rounded_product(rows)
         count = len(rows)
         if count == 1 and rows.dtype == torch.float32:
             if self.by_columns is None:
                 weight = self._weight()
-                self.by_columns = weight.t().contiguous() if weight.shape[0] >= weight.shape[1] else weight.t()
+                is_wide = weight.shape[0] >= weight.shape[1]
+                self.by_columns = _on_huge_pages(weight.t()) if is_wide else _on_huge_pages(weight).t()
             return rows @ self.by_columns if self.bias is None else torch.addmm(self.bias, rows, self.by_columns)
         if self.in_blocks is None:
             self.in_blocks = torch.ops.mkldnn._reorder_linear_weight(self._weight(), ROWS_TO_PACK_FOR)
@@ -88,6 +104,19 @@ class PackedWeights:
             rows = nn.functional.pad(rows, (0, 0, 0, FEWEST_ROWS - count))
         out: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.in_blocks, self.bias, "none", [], "")
         return out[:count]
+
+    def _rounded_product(self, rows: Tensor) -> Tensor:
+        """The same of whole numbers, in units of 1/127 of the largest value of each row, of both."""
+        if not self.rounded:
+            self.rounded = _round_rows(self._weight())
+        weight, units, zeros = self.rounded
+        row_units = torch.linalg.vector_norm(rows, torch.inf, dim=-1, keepdim=True, dtype=torch.float32) / 127  # (R, 1)
+        whole = torch.addcdiv(_ROUNDED_ZERO, rows.float(), row_units).to(torch.uint8)
+        product = torch.ops.onednn.qlinear_pointwise(
+            whole, 1.0, ZERO_POINT, weight, units, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        product = product * row_units if self.bias is None else torch.addcmul(self.bias, product, row_units)
+        return product.to(rows.dtype)
 
     def _weight(self) -> Tensor:
         weights = [source for source in self.made_from if source.dim() == 2]
@@ -133,13 +162,32 @@ def packed_weights(model: nn.Module) -> Iterator[None]:
         _inside.models = entered
 
 
-def pack(model: nn.Module) -> None:
-    """Gives each linear map of a model its place for packed weights, if this machine can use them."""
+def pack(model: nn.Module, dtype: torch.dtype | None = None) -> None:
+    """Gives each linear map of a model its place for packed weights, if this machine can use them.
+
+    Raises:
+        ValueError: for int8, if it cannot.
+    """
+    if dtype is not None:
+        _check_int8(model, dtype)
     if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         model.has_packed_weights = True  # type: ignore[assignment]
         for module in model.modules():
             if type(module) is nn.Linear:
-                module.packed = PackedWeights()  # type: ignore[assignment]
+                module.packed = PackedWeights(dtype is not None)  # type: ignore[assignment]
+
+
+def _check_int8(model: nn.Module, dtype: torch.dtype) -> None:
+    """Without VNNI, products of 8 bits overflow, or are computed one by one."""
+    if dtype != torch.int8:
+        raise ValueError(f"dtype is {dtype}; weights are packed as torch.int8, or with None as they are")
+    has_vnni = getattr(torch.cpu, "_is_vnni_supported", lambda: False)()
+    if not (has_vnni and torch.backends.mkldnn.is_available() and hasattr(torch.ops.onednn, "qlinear_pointwise")):
+        raise ValueError("int8 needs a CPU with AVX-512 VNNI, and a torch with oneDNN; pack without a dtype here")
+    if any(weight.device.type != "cpu" or weight.dtype not in TYPES for weight in model.parameters()):
+        raise ValueError(
+            "int8 is for models on the CPU, in float32 or bfloat16; this one is elsewhere, or of another type"
+        )
 
 
 def free(model: nn.Module) -> None:
@@ -147,6 +195,28 @@ def free(model: nn.Module) -> None:
     for module in model.modules():
         if "packed" in module.__dict__:
             module.packed.clear()  # type: ignore[operator, union-attr]
+
+
+def _on_huge_pages(weight: Tensor) -> Tensor:
+    """A copy of a matrix in memory that the system is asked to map in pages of 2 MB, which is read faster.
+
+    Where it knows no such pages, or has none, the copy lies in memory like any other.
+    """
+    if not hasattr(mmap, "MADV_HUGEPAGE") or weight.nbytes < HUGE_PAGE:
+        return weight.contiguous()
+    memory = mmap.mmap(-1, weight.nbytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    values = torch.frombuffer(memory, dtype=weight.dtype)  # which keeps the memory
+    start = -values.data_ptr() % HUGE_PAGE // weight.itemsize
+    return values[start : start + weight.numel()].view(weight.shape).copy_(weight)
+
+
+def _round_rows(weight: Tensor) -> tuple[Tensor, ...]:
+    """Whole numbers of 8 bits for weights (N, K), in oneDNN's blocks; the unit of each row, and zeros, (N,) both."""
+    units = weight.abs().amax(1).float() / 127
+    whole = (weight / units[:, None]).nan_to_num().round().to(torch.int8)  # 0 / 0 in a row of zeros
+    return torch.ops.onednn.qlinear_prepack(whole, None), units, torch.zeros(len(weight), dtype=torch.int32)
 
 
 def _is_plain(linear: nn.Linear) -> bool:

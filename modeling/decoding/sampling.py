@@ -23,6 +23,7 @@ from transformers.generation import (
 )
 
 from .beam_search import Beams, is_sharded, is_understood
+from .growing_cache import make_room
 from .packed_weights import packed_weights, project
 
 BY_ROWS_THEMSELVES = {EosTokenCriteria, MaxLengthCriteria, MaxTimeCriteria}
@@ -67,6 +68,7 @@ class SamplingMixin:
                 streamer=streamer,
                 **model_kwargs,
             )
+        make_room(model_kwargs["past_key_values"])
         rows = Beams(self, input_ids, 1, model_kwargs)
         return sample(rows, input_ids, logits_processor, stopping_criteria, generation_config, streamer)
 

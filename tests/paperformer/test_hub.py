@@ -35,6 +35,7 @@ COMMON_MODULES = {
     "configuration_transformer.py",
     "dropout.py",
     "feed_forward.py",
+    "growing_cache.py",
     "linear_attention.py",
     "loss.py",
     "masks.py",

@@ -106,6 +106,85 @@ def test_products_are_those_of_the_maps(rows: int, shape: tuple[int, int], dtype
         torch.testing.assert_close(own, each(x), **tolerance)
 
 
+def test_copies_lie_on_huge_pages() -> None:
+    linear = nn.ModuleList([nn.Linear(600, 1000, bias=False), nn.Linear(1000, 600, bias=False)]).eval()
+    module.pack(linear)
+    with torch.no_grad(), module.packed_weights(linear):
+        for each in linear:
+            x = torch.randn(1, each.in_features)
+            torch.testing.assert_close(project(x, each)[0], each(x), rtol=1e-5, atol=1e-5)
+            assert each.packed.by_columns.data_ptr() % module.HUGE_PAGE == 0
+
+
+needs_vnni = pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="int8 needs a CPU with AVX-512 VNNI")
+
+
+def rounded(rows: Tensor) -> Tensor:
+    """Each row in units of 1/127 of its largest value."""
+    units = rows.double().abs().amax(-1, keepdim=True) / 127
+    return (rows.double() / units).round() * units
+
+
+@needs_vnni
+@pytest.mark.parametrize("rows", [1, 3, 17])
+@pytest.mark.parametrize("shape", [(5, 7), (130, 70)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_int8_products_are_those_of_rounded_rows(rows: int, shape: tuple[int, int], dtype: torch.dtype) -> None:
+    maps = nn.ModuleList(nn.Linear(shape[0], width, bias=width > 3) for width in (shape[1], shape[1] + 1)).to(dtype)
+    x = (torch.randn(rows, shape[0]) * torch.logspace(-3, 3, rows)[:, None]).to(dtype)
+    module.pack(maps.eval(), torch.int8)
+    with torch.no_grad(), module.packed_weights(maps):
+        found = project(x, *maps)
+    for own, each in zip(found, maps, strict=True):
+        expected = rounded(x) @ rounded(each.weight).T + each.bias.double()
+        one_step = x.abs().amax(-1, keepdim=True).double() * each.weight.abs().max() / 127  # where a half is rounded
+        assert own.dtype == dtype
+        assert (
+            (own.double() - expected).abs() <= one_step + expected.abs() * (1e-5 if dtype == torch.float32 else 1e-2)
+        ).all()
+
+
+@needs_vnni
+def test_int8_keeps_zeros_and_shows_what_is_not_finite() -> None:
+    maps = nn.ModuleList([nn.Linear(4, 3)]).eval()
+    maps[0].weight.data[1] = 0
+    module.pack(maps, torch.int8)
+    with torch.no_grad(), module.packed_weights(maps):
+        out = project(torch.tensor([[0.0] * 4, [1.0] * 4, [1.0, float("nan"), 0.0, 0.0]]), maps[0])[0]
+    assert torch.equal(out[0], maps[0].bias)
+    assert out[1, 1] == maps[0].bias[1]
+    assert out[2].isnan().all()
+
+
+@needs_vnni
+def test_int8_models_decode_near_to_themselves(models, products) -> None:
+    for name in ("lm-gated", "seq2seq-post"):
+        model = copy.deepcopy(models[name]).pack_weights(torch.int8)
+        expected, found = logits(models[name]), logits(model)
+        assert products
+        products.clear()
+        assert 0 < (found - expected).norm() / expected.norm() < 0.05
+        copied = pickle.loads(pickle.dumps(model))
+        torch.testing.assert_close(logits(copied), found)
+        assert tokens(copied, 2, num_beams=3, do_sample=False) == tokens(model, 2, num_beams=3, do_sample=False)
+        change_data(model)
+        assert not torch.allclose(logits(model), found, rtol=1e-2)
+        torch.testing.assert_close(logits(copied.pack_weights()), expected, rtol=1e-4, atol=1e-4)  # in float32 again
+
+
+def test_int8_is_refused_where_it_cannot_be(models, monkeypatch) -> None:
+    model = copy.deepcopy(models["lm-post"])
+    with pytest.raises(ValueError, match=r"packed as torch\.int8"):
+        model.pack_weights(torch.float16)
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
+    with pytest.raises(ValueError, match="needs a CPU with AVX-512 VNNI"):
+        model.pack_weights(torch.int8)
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True)
+    with pytest.raises(ValueError, match="on the CPU, in float32 or bfloat16"):
+        model.double().pack_weights(torch.int8)
+    assert "has_packed_weights" not in model.__dict__
+
+
 def train(model: Any) -> None:
     """One update as a trainer makes it, with an evaluation before."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)

@@ -1,8 +1,7 @@
 """A cache with room for the tokens to come, so that a step writes its own keys and values and copies no others.
 
-transformers' `DynamicLayer` joins what it holds with what is new, which copies the whole cache at every step: in a model
-of GPT-2's size, after 1,000 tokens, 9 ms of a step. Here it is copied when the room is used up, and then there is twice
-as much.
+transformers' `DynamicLayer` joins what it holds with what is new, which copies the whole cache at every step (9 ms, in
+a model of GPT-2's size after 1,000 tokens). Here it is copied when the room is used up; then there is twice as much.
 
 Shapes: B rows, G key-value heads, T new positions, S positions held, D head width.
 """

@@ -146,6 +146,7 @@ def packed_weights(model: nn.Module) -> Iterator[None]:
         or torch.is_grad_enabled()
         or torch.is_autocast_enabled("cpu")
         or model.training
+        or _is_sharded(model)
     ):
         yield
         return
@@ -184,6 +185,8 @@ def _check_int8(model: nn.Module, dtype: torch.dtype) -> None:
     has_vnni = getattr(torch.cpu, "_is_vnni_supported", lambda: False)()
     if not (has_vnni and torch.backends.mkldnn.is_available() and hasattr(torch.ops.onednn, "qlinear_pointwise")):
         raise ValueError("int8 needs a CPU with AVX-512 VNNI, and a torch with oneDNN; pack without a dtype here")
+    if _is_sharded(model):
+        raise ValueError("int8 is for whole models; this one's weights are sharded by FSDP")
     if any(weight.device.type != "cpu" or weight.dtype not in TYPES for weight in model.parameters()):
         raise ValueError(
             "int8 is for models on the CPU, in float32 or bfloat16; this one is elsewhere, or of another type"
@@ -217,6 +220,11 @@ def _round_rows(weight: Tensor) -> tuple[Tensor, ...]:
     units = weight.abs().amax(1).float() / 127
     whole = (weight / units[:, None]).nan_to_num().round().to(torch.int8)  # 0 / 0 in a row of zeros
     return torch.ops.onednn.qlinear_prepack(whole, None), units, torch.zeros(len(weight), dtype=torch.int32)
+
+
+def _is_sharded(model: nn.Module) -> bool:
+    """Whether FSDP keeps parts of the weights here: copies of the whole, made while it has them gathered, would undo it."""
+    return any(hasattr(type(module), "unshard") for module in model.modules())
 
 
 def _is_plain(linear: nn.Linear) -> bool:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 
 from paperformer.modeling.decoding import packed_weights as module
 from paperformer.modeling.decoding.packed_weights import PackedWeights, project
@@ -348,6 +349,31 @@ def test_an_adapter_is_seen(models) -> None:
         assert tokens(packed, 2, do_sample=False) == tokens(plain, 2, do_sample=False)
     merged = [model.merge_and_unload() for model in (plain, packed)]
     assert tokens(merged[1], 2, do_sample=False) == tokens(merged[0], 2, do_sample=False)
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    """One process that is a group."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield torch.distributed.init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()
+
+
+def test_sharded_weights_are_left_alone(models, process_group, products) -> None:
+    plain, sharded = copy.deepcopy(models["lm-gated"]), copy.deepcopy(models["lm-gated"]).pack_weights()
+    for layer in sharded.model.layers:
+        fully_shard(layer, mesh=process_group)
+    fully_shard(sharded, mesh=process_group)
+    for model in (plain, sharded):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)  # before FSDP gathers any
+        logits(model, 1)
+        model(**inputs(2), labels=inputs(2)["input_ids"]).loss.backward()
+        optimizer.step()
+    torch.testing.assert_close(logits(sharded, 1), logits(plain, 1), rtol=1e-4, atol=1e-4)
+    assert tokens(sharded, 2, do_sample=False) == tokens(plain, 2, do_sample=False)
+    assert products == []
+    with pytest.raises(ValueError, match=r"sharded by FSDP|needs a CPU"):
+        sharded.pack_weights(torch.int8)
 
 
 def test_other_types_and_autocast_are_left_alone(models, products) -> None:

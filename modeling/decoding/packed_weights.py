@@ -223,7 +223,7 @@ def _round_rows(weight: Tensor) -> tuple[Tensor, ...]:
 
 
 def _is_sharded(model: nn.Module) -> bool:
-    """Whether FSDP keeps parts of the weights here: copies of the whole, made while it has them gathered, would undo it."""
+    """Whether FSDP keeps parts of the weights here: copies of the whole would undo that."""
     return any(hasattr(type(module), "unshard") for module in model.modules())
 
 

@@ -3,7 +3,17 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import GenerationConfig, PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import (
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    pipeline,
+)
 from transformers.generation import GenerationMixin
 
 
@@ -50,3 +60,16 @@ def test_seq2seq_trainer_has_the_last_word(make_seq2seq: Any, tmp_path: Any) -> 
 def test_it_is_described_as_that_of_transformers(model: Any) -> None:
     own, theirs = (inspect.signature(function) for function in (type(model).generate, GenerationMixin.generate))
     assert own == theirs
+
+
+def test_a_pipeline_is_told_how_it_leaves_room_for_what_follows(make_lm) -> None:
+    """Its truncation fills all positions, where GPT-2 has an IndexError; it has an option that does not."""
+    model = make_lm(position_embedding_type="learned", max_position_embeddings=12)
+    words = Tokenizer(WordLevel({f"w{index}": index for index in range(model.config.vocab_size)}, unk_token="w0"))
+    words.pre_tokenizer = Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=12, pad_token="w0")
+    write = pipeline("text-generation", model=model, tokenizer=tokenizer)
+    text, options = " ".join(["w5"] * 40), {"max_new_tokens": 4, "do_sample": False, "eos_token_id": None}
+    with pytest.raises(ValueError, match="handle_long_generation='hole' leaves room"):
+        write(text, truncation=True, **options)
+    assert write(text, truncation=True, handle_long_generation="hole", **options)[0]["generated_text"].startswith(text)

@@ -156,12 +156,14 @@ def measure(case: Case, rounds: int, steps: int, folder: Path) -> list[str]:
     peer, own = build(case.family)
     bytes_read = weights_of_a_step(own)
     ways = {f"{PEER} ({type(peer).__name__})": generator(peer, case, steps), "paperformer": generator(own, case, steps)}
-    packed, bf16 = type(own)(own.config), type(own)(own.config)
-    for other in (packed, bf16):
+    packed, bf16, int8 = (type(own)(own.config) for _ in range(3))
+    for other in (packed, bf16, int8):
         other.load_state_dict(own.state_dict())
     ways["— with packed weights"] = generator(packed.pack_weights(), case, steps)  # type: ignore[operator]
     if torch.ops.mkldnn._is_mkldnn_bf16_supported():
         ways["— with packed weights, bfloat16"] = generator(bf16.bfloat16().pack_weights(), case, steps)  # type: ignore[operator]
+    if torch.cpu._is_vnni_supported():
+        ways["— with packed weights, int8"] = generator(int8.pack_weights(torch.int8), case, steps)  # type: ignore[operator]
     if find_spec("ctranslate2") is not None:
         for kind in ("float32", "int8"):
             ways[f"CTranslate2, {kind}"] = ctranslate2_generator(own, case, steps, kind, folder)

@@ -102,8 +102,8 @@ class LearnedPositions(NoPositions):
             last = int(position_ids.max())
             if last >= size:
                 raise ValueError(
-                    f"position {last} is past the table of {size} learned positions; shorten the input (a prompt by what "
-                    "is to follow it: a pipeline with truncation=True fills the table, handle_long_generation='hole' "
+                    f"position {last} is past the table of {size} learned positions; shorten the input (a prompt by "
+                    "what is to follow: a pipeline's truncation=True fills the table, handle_long_generation='hole' "
                     "leaves room), or train with a larger max_position_embeddings"
                 )
         return embeddings + self.table(position_ids)

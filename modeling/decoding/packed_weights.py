@@ -200,6 +200,13 @@ def free(model: nn.Module) -> None:
             module.packed.clear()  # type: ignore[operator, union-attr]
 
 
+def memory_of_copies(model: nn.Module) -> int:
+    """Bytes of what is packed at present, where maps with the same input have theirs together."""
+    held = [module.__dict__["packed"] for module in model.modules() if "packed" in module.__dict__]
+    copies = [copy for each in held for copy in (each.by_columns, each.in_blocks, *each.rounded) if copy is not None]
+    return sum(copy.numel() * copy.element_size() for copy in copies)
+
+
 def _on_huge_pages(weight: Tensor) -> Tensor:
     """A copy of a matrix in memory that the system is asked to map in pages of 2 MB, which is read faster.
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from ..commands.loading import check_task, load
+from ..commands.loading import Dtype, check_task, load
 from ..shipped_models import find_shipped
 from ..training.console.input_error import InputError
 
@@ -23,6 +23,7 @@ def load_given(
     tokenizer: "PreTrainedTokenizerBase | None",
     trust_remote_code: bool,
     engine: str = "torch",
+    dtype: Dtype | None = None,
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     """The model in evaluation mode, or an export that stands in for it, and its tokenizer."""
     if engine != "torch":
@@ -33,10 +34,14 @@ def load_given(
         stand_in: Any = load_engine(place_of(model), engine)
         return stand_in, tokenizer or stand_in.tokenizer
     if isinstance(model, str | os.PathLike):
-        loaded, own_tokenizer = load(place_of(model), task, trust_remote_code=trust_remote_code)
+        loaded, own_tokenizer = load(place_of(model), task, trust_remote_code=trust_remote_code, dtype=dtype)
         return loaded, tokenizer or own_tokenizer
     from .runs import Run  # and with it everything that trains, which takes seconds
 
+    if dtype is not None:
+        raise InputError(
+            f"dtype is {dtype!r}, and the model has been loaded: call its .to(dtype), or .pack_weights(torch.int8)"
+        )
     if isinstance(model, Run):
         check_task(model.model.config, task, str(model.folder))
         return model.model, tokenizer or model.tokenizer

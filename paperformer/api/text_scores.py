@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from ..commands.loading import Dtype
     from ..training.data.corpus import Corpus
     from ..training.data.readers.reader import Documents, Reader
     from ..training.data.readers.sources import Source
@@ -51,6 +52,7 @@ def evaluate_text(
     end_marks: bool = True,
     mask_probability: float = 0.15,
     pseudo_perplexity_tokens: int = 2000,
+    dtype: "Dtype | None" = None,
     trust_remote_code: bool = False,
 ) -> "list[Score]":
     """Scores of a language model, or of a masked model, on running text.
@@ -66,6 +68,8 @@ def evaluate_text(
         model: a language model or a masked model, ours or any of transformers.
         text: a text (str), a file (Path; see docs/data.md for formats), the fields of a source, such as {"hub": NAME,
             "split": "test"}, or several of these in a list.
+        dtype: what the model is computed in: float32, bfloat16, or on a CPU int8; None: as its weights are stored. The
+            model is then a folder or a name.
         tokenizer: of a model that has been loaded.
         context_length: tokens a window. By default what the model was tested with, by its evaluation.json, else the
             longest that it takes, at most 1,024.
@@ -92,7 +96,7 @@ def evaluate_text(
     given = [text] if isinstance(text, str | os.PathLike | Mapping) else text
     if not (readers := [_reader(one, documents) for one in given]):
         raise InputError("there is no text to score; give one at least")
-    loaded, own_tokenizer = load_given(model, None, tokenizer, trust_remote_code)
+    loaded, own_tokenizer = load_given(model, None, tokenizer, trust_remote_code, dtype=dtype)
     _check_head(loaded, model)
     options = WindowOptions(
         context_length=_context_length(loaded, own_tokenizer, context_length),

@@ -14,6 +14,7 @@ from .given_models import Model, load_given, place_of
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from ..commands.loading import Dtype
     from ..decoding.alignment import Alignment
     from ..decoding.n_best import Hypothesis
     from ..training.evaluation.metrics import Score, ScoringOptions
@@ -338,6 +339,7 @@ def generate(
     temperature: float = ...,
     top_p: float = ...,
     seed: int = ...,
+    dtype: "Dtype | None" = ...,
     *,
     tokenizer: "PreTrainedTokenizerBase | None" = ...,
     trust_remote_code: bool = ...,
@@ -353,6 +355,7 @@ def generate(
     temperature: float = ...,
     top_p: float = ...,
     seed: int = ...,
+    dtype: "Dtype | None" = ...,
     *,
     num_sequences: int = ...,
     tokenizer: "PreTrainedTokenizerBase | None" = ...,
@@ -368,6 +371,7 @@ def generate(
     temperature: float = 0.9,
     top_p: float = 0.95,
     seed: int = 1,
+    dtype: "Dtype | None" = None,
     *,
     num_sequences: int = 1,
     tokenizer: "PreTrainedTokenizerBase | None" = None,
@@ -384,6 +388,8 @@ def generate(
         top_p: sample from the smallest set of tokens that has this probability.
         seed: of the sampling. With the prompt it decides the sample, whatever is sampled beside it; torch's own random
             state is not touched.
+        dtype: what the model is computed in: float32, bfloat16, or on a CPU int8; None: as its weights are stored. The
+            model is then a folder or a name.
         num_sequences: how many continuations of each prompt, where several prompts are given.
         tokenizer, trust_remote_code: as `translate` takes them.
         sampled: see `Sampled`.
@@ -404,7 +410,7 @@ def generate(
         num_sequences=num_sequences,
         **{**sampled, "stop": tuple(sampled.get("stop", ()))},  # type: ignore[arg-type]
     )
-    loaded, own_tokenizer = load_given(model, "text-generation", tokenizer, trust_remote_code)
+    loaded, own_tokenizer = load_given(model, "text-generation", tokenizer, trust_remote_code, dtype=dtype)
 
     def note(index: int, what: str) -> None:
         logger.warning("prompt %d: %s", index + 1, what)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from ..training.console.input_error import InputError
 from ..training.recipe.evaluation import BleuTokenizer
-from .loading import check_task, load_config, model_name
+from .loading import Dtype, check_task, load_config, model_name
 from .text.in_shards import SHARD_LINES, Cluster, whole_path, work_in_shards
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def evaluate(
     stride: int | None = None,
     documents: Literal["joined", "each", "blank_line"] | None = None,
     end_marks: bool = True,
+    dtype: Dtype | None = None,
     trust_remote_code: bool = False,
     **scoring: Unpack[Scoring],
 ) -> None:
@@ -115,6 +116,8 @@ def evaluate(
         stride: Of a language model: tokens that a window goes on from the last, by default half a context.
         documents: Of running text: what the rows are, as data.documents in recipes.
         end_marks: Of a language model: whether the end of each document is predicted as well, as in training.
+        dtype: Of a language model or masked model: what it is computed in, float32, bfloat16, or on a CPU int8; by
+            default as its weights are stored.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     from ..api import texts
@@ -126,6 +129,7 @@ def evaluate(
     if engine == "torch":
         task = check_task(load_config(model, trust_remote_code=trust_remote_code), None, model)
     windows = {"context_length": context_length, "stride": stride, "documents": documents, "end_marks": end_marks}
+    windows |= {"dtype": dtype}
     of_translation = {"reference": reference, "against": against, "prefix": prefix or None, **scoring}
     if task != "translation":
         _refuse(of_translation, {"format"}, f"{model} holds a {task} model; it translates nothing")

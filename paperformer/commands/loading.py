@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..shipped_models import describe_shipped, find_shipped
 from ..training.console.input_error import InputError
@@ -13,21 +13,56 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 
+Dtype = Literal["float32", "bfloat16", "int8"]
+"""What a model can be computed in; int8 has weights and what they are multiplied with rounded, and sums in float32."""
+
 PARAMETERS_TO_PACK = 10_000_000  # with 2.5 million, decoding takes as long from packed weights
 
 
 def load(
-    model: str, task: str | None, *, trust_remote_code: bool = False
+    model: str, task: str | None, *, trust_remote_code: bool = False, dtype: Dtype | None = None
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     """A model for a task, or for any, and its tokenizer, on the GPU if there is one.
 
+    Args:
+        model, task, trust_remote_code: as `load_model` takes them.
+        dtype: what it is computed in; None: as its weights are stored.
+
     Raises:
-        InputError: as `load_model` does.
+        InputError: as `load_model` does, or if it cannot be computed so.
     """
+    check_dtype(dtype)
     loaded = load_model(model, task, trust_remote_code=trust_remote_code)
+    if dtype is not None:
+        loaded = compute_in(loaded, dtype, model)
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code)
     check_vocabulary(model, loaded, tokenizer)
     return loaded, tokenizer
+
+
+def check_dtype(dtype: str | None) -> None:
+    """Raises InputError if there is no such type."""
+    if dtype is not None and dtype not in get_args(Dtype):
+        raise InputError(f"dtype is {dtype!r}; it must be one of {', '.join(get_args(Dtype))}")
+
+
+def compute_in(model: "PreTrainedModel", dtype: Dtype, name: str) -> "PreTrainedModel":
+    """The model itself, with its weights in a type; with int8 they stay what they are, beside copies that are used.
+
+    Raises:
+        InputError: if it cannot have it.
+    """
+    import torch
+
+    if dtype != "int8":
+        return model.to(getattr(torch, dtype))
+    if not hasattr(model, "pack_weights"):
+        raise InputError(f"{name} holds a {model.config.model_type}; dtype int8 is for paperformer's own models")
+    try:
+        packed: PreTrainedModel = model.pack_weights(torch.int8)  # type: ignore[operator]
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from error
+    return packed
 
 
 def check_vocabulary(name: str, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> None:

@@ -1,10 +1,11 @@
 """Commands that let others use a finished model: serve, check."""
 
+from pathlib import Path
 from typing import Any
 
 from ..api import texts
 from ..training.console.input_error import InputError
-from .loading import load, load_config, model_name
+from .loading import Dtype, load, load_config, model_name
 
 
 def serve(
@@ -15,6 +16,7 @@ def serve(
     num_beams: int = 5,
     length_penalty: float = 1.0,
     prefix: str = "",
+    dtype: Dtype | None = None,
     token_file: str | None = None,
     tokens_per_batch: int = 4096,
     batch_wait: float = 0.005,
@@ -39,6 +41,8 @@ def serve(
         num_beams: Beam size of translations, where a request says nothing; 1 is greedy and fastest.
         length_penalty: The same for the exponent of the length by which a beam's score is divided.
         prefix: The same for what is put before every text to translate.
+        dtype: What it is computed in: float32, bfloat16, or on a CPU int8, which paperformer check --dtype compares
+            with float32; by default as its weights are stored.
         token_file: File with a token that every request for the model needs.
         tokens_per_batch: Tokens that are computed together, with every beam and the longest continuation counted.
         batch_wait: Seconds that a request waits at most to share a batch while the model is idle.
@@ -65,7 +69,7 @@ def serve(
     called = name or model_name(place)
     load_config(place, trust_remote_code=trust_remote_code)  # before a port is taken
     with server.listen(host, port) as listener:
-        engine = serving.engines.loading.load_engine(place, trust_remote_code=trust_remote_code)
+        engine = serving.engines.loading.load_engine(place, trust_remote_code=trust_remote_code, dtype=dtype)
         defaults = serving.engines.translation.TranslationOptions(num_beams=num_beams, length_penalty=length_penalty)
         application = serving.application.make_application(
             engine, called, limits, token=token, defaults=defaults, prefix=prefix
@@ -75,8 +79,14 @@ def serve(
         server.serve(application, listener, greeting, stop_timeout)
 
 
-def check(model: str, trust_remote_code: bool = False) -> None:
-    """Find out which engines can serve a model, and with which command.
+def check(
+    model: str,
+    dtype: Dtype | None = None,
+    text: str | None = None,
+    sequences: int = 100,
+    trust_remote_code: bool = False,
+) -> None:
+    """Find out which engines can serve a model, and with which command; or what computing in another type changes.
 
     Each point that an engine asks for is tried with the model. vLLM need not be installed: the model is called as it
     would be. Files for CTranslate2, ONNX Runtime and llama.cpp are made by paperformer export.
@@ -84,11 +94,23 @@ def check(model: str, trust_remote_code: bool = False) -> None:
     Args:
         model: A model's folder, its name on the Hub, or that of one that comes with paperformer: cldr-en-de,
             shakespeare.
+        dtype: Compare bfloat16 or int8 with float32, instead: log-probabilities, tokens, perplexity, memory and time.
+        text: File to compare on: running text, or sentences, one a line. By default what the model's run has left of
+            its test set, or else random tokens.
+        sequences: How many sentences, or windows of running text, are compared at the most.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     from ..compatibility.report import check_engines
 
     place = texts.place_of(model)
+    if dtype is not None:
+        from ..export.other_types import compare_dtype
+        from ..export.table import text_of
+
+        print(text_of(*compare_dtype(place, dtype, text=None if text is None else Path(text), sequences=sequences)))
+        return
+    if text is not None:
+        raise InputError("--text is given without --dtype; give --dtype int8, or bfloat16, to be compared on it")
     loaded, tokenizer = load(place, None, trust_remote_code=trust_remote_code)
     print(f"{place}: {loaded.config.model_type}, {loaded.num_parameters():,} parameters")
     for verdict in check_engines(loaded, tokenizer, place, trust_remote_code=trust_remote_code):

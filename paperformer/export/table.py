@@ -5,7 +5,9 @@ from ..training.reporting.markdown import markdown_table
 from .comparison import Comparison
 from .export_file import ExportFile
 
-TITLES = ["", "torch", "export"]
+
+def _titles_of(facts: ExportFile) -> list[str]:
+    return ["", "float32", facts.quantization] if facts.format == "torch" else ["", "torch", "export"]
 
 
 def rows_of(facts: ExportFile, comparison: Comparison) -> list[list[str]]:
@@ -29,13 +31,13 @@ def rows_of(facts: ExportFile, comparison: Comparison) -> list[list[str]]:
 
 def text_of(facts: ExportFile, comparison: Comparison) -> str:
     """The table for a terminal, and over what it was measured."""
-    rows = [TITLES, *rows_of(facts, comparison)]
+    rows = [_titles_of(facts), *rows_of(facts, comparison)]
     return f"{align_rows(rows, right={1, 2})}\n{_basis_of(comparison)}"
 
 
 def markdown_of(facts: ExportFile, comparison: Comparison) -> str:
     """A section of Markdown, as it can go into a card."""
-    table = markdown_table(["Measured", *TITLES[1:]], rows_of(facts, comparison), {1, 2})
+    table = markdown_table(["Measured", *_titles_of(facts)[1:]], rows_of(facts, comparison), {1, 2})
     return f"## Export to {facts.format}, {facts.quantization}\n\n{table}\n\n{_basis_of(comparison)}\n"
 
 

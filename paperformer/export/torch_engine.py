@@ -31,7 +31,7 @@ class TorchEngine(Engine):
             source = torch.tensor([list(given)])
             if self.facts.family == "encoder":
                 owner = model if self.facts.compared == "logits" else model.model
-                found.append(owner(input_ids=source)[self.facts.compared][0].numpy())
+                found.append(owner(input_ids=source)[self.facts.compared][0].float().numpy())
                 continue
             if self.facts.family == "seq2seq":
                 wanted = [*following, self.facts.end_ids[0]]
@@ -40,7 +40,7 @@ class TorchEngine(Engine):
             else:
                 wanted = list(following)
                 logits = model(input_ids=torch.tensor([[*given, *following]])).logits[0, len(given) - 1 : -1]  # (T, V)
-            found.append(logits.log_softmax(-1)[torch.arange(len(wanted)), torch.tensor(wanted)].numpy())
+            found.append(logits.float().log_softmax(-1)[torch.arange(len(wanted)), torch.tensor(wanted)].numpy())
         return found
 
     @torch.no_grad()

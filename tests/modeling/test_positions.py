@@ -77,7 +77,7 @@ def test_only_learned_tables_are_saved():
 def test_a_position_past_the_learned_table_is_named():
     learned, embeddings = positions("learned", max_position_embeddings=10), torch.randn(1, 2, HIDDEN_SIZE)
     learned.add_to(embeddings, torch.tensor([[8, 9]]))
-    message = "position 10 is past the table of 10 learned positions; shorten the input .* or train with a larger max_pos"
+    message = "position 10 is past the table of 10 learned positions; shorten the input .* or train with a larger"
     with pytest.raises(ValueError, match=message):
         learned.add_to(embeddings, torch.tensor([[9, 10]]))
     learned.add_to(torch.randn(1, 20, HIDDEN_SIZE), torch.arange(20)[None] % 10)  # two sequences in one row

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...api import texts
 from ...training.console.input_error import InputError
+from ..loading import Dtype
 from .written_lines import skip, work_on_lines, write_to
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def generate(
     num_sequences: int = 1,
     stop: str | list[str] = [],  # noqa: B006 - read only
     seed: int = 1,
+    dtype: Dtype | None = None,
     overwrite: bool = False,
     trust_remote_code: bool = False,
 ) -> None:
@@ -59,6 +61,8 @@ def generate(
         num_sequences: How many continuations of each prompt.
         stop: Text before which a continuation ends; or several, '["\\n\\n",END]'.
         seed: Seed of the sampling.
+        dtype: What the model is computed in: float32, bfloat16, or on a CPU int8, which paperformer check --dtype
+            compares with float32; by default as its weights are stored.
         overwrite: Replace OUTPUT, and what an interrupted command has left of it.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
@@ -79,12 +83,14 @@ def generate(
             raise InputError(
                 "a prompt is given, and --input or --output, which are for prompts of a file; leave out one"
             )
-        _print_continued(*texts.load_given(model, "text-generation", None, trust_remote_code), prompt, sampling)
+        loaded = texts.load_given(model, "text-generation", None, trust_remote_code, dtype=dtype)
+        _print_continued(*loaded, prompt, sampling)
         return
     if input == "-" and sys.stdin.isatty():
         raise InputError("there is no prompt; give one behind the model, or a file of prompts: --input FILE")
     is_json = (input_format or ("jsonl" if ".jsonl" in Path(input).suffixes else "text")) == "jsonl"
     request = {"model": texts.place_of(model), "input": input, "format": is_json, **vars(sampling)}
+    request |= {} if dtype is None else {"dtype": dtype}
     _continue_lines(model, request | {"stop": list(sampling.stop)}, output, sampling, overwrite, trust_remote_code)
 
 
@@ -98,7 +104,8 @@ def _continue_lines(
     name, is_json = request["input"], request["format"]
     called = "standard input" if name == "-" else name
     total = None if name == "-" else count_lines(Path(name))
-    loaded, tokenizer = texts.load_given(model, "text-generation", None, trust_remote_code)
+    dtype = request.get("dtype")
+    loaded, tokenizer = texts.load_given(model, "text-generation", None, trust_remote_code, dtype=dtype)
 
     def work(lines: "Sequence[str]", note: "Notes") -> "list[tuple[dict[str, Any], list[Continuation]]]":
         records = [json.loads(line) for line in lines]

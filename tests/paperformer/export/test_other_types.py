@@ -1,0 +1,78 @@
+"""Models computed in bfloat16 and int8: by the commands, from Python, and compared with float32 first."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import paperformer
+from paperformer.cli import main
+from paperformer.commands.loading import compute_in, load
+from paperformer.export import other_types
+from paperformer.serving.engines.loading import load_engine
+from paperformer.training.console.input_error import InputError
+
+from ..conftest import TEXTS, Saved
+
+needs_vnni = pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="int8 needs a CPU with AVX-512 VNNI")
+
+
+@needs_vnni
+def test_a_model_is_compared_with_itself_in_int8(lm: Saved, tmp_path, capsys) -> None:
+    (tmp_path / "text").write_text(" ".join(TEXTS * 8), "utf-8")
+    main(["check", str(lm.folder), "--dtype", "int8", "--text", str(tmp_path / "text"), "--sequences", "3"])
+    said = capsys.readouterr().out
+    rows = dict(re.findall(r"^(\S.*?\S)  +(.*)$", said, re.MULTILINE))
+    assert 0 < float(rows["root mean square of the differences"]) < 0.1
+    assert rows["the same tokens, greedy"] in {f"{count} of 3" for count in range(4)}
+    before, after = map(float, rows["perplexity"].split())
+    assert after == pytest.approx(before, rel=0.02)
+    own, with_copies = map(float, rows["size, MB"].split())
+    matrices = sum(each.weight.numel() for each in lm.model.modules() if type(each) is torch.nn.Linear)
+    assert with_copies - own == pytest.approx(matrices / 1e6, abs=0.2)
+
+
+def test_bfloat16_is_compared_as_well(seq2seq: Saved, encoder: Saved) -> None:
+    facts, found = other_types.compare_dtype(str(seq2seq.folder), "bfloat16", sequences=2)
+    assert facts.quantization == "bfloat16"
+    assert found.difference > 0
+    assert found.megabytes[1] == pytest.approx(found.megabytes[0] / 2)
+    assert other_types.compare_dtype(str(encoder.folder), "bfloat16", sequences=1)[1].difference > 0
+
+
+@needs_vnni
+def test_what_is_more_than_rounding_is_refused(lm: Saved, monkeypatch) -> None:
+    def compute_worse(model, dtype, name):
+        compute_in(model, dtype, name)
+        model.model.norm.weight.data.mul_(1.5)
+        return model
+
+    monkeypatch.setattr(other_types, "compute_in", compute_worse)
+    with pytest.raises(InputError, match=r"in int8 differs by .* rounding its weights explains"):
+        other_types.compare_dtype(str(lm.folder), "int8", sequences=2)
+
+
+@needs_vnni
+def test_the_commands_compute_in_it(lm: Saved, capsys, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(type(lm.model), "pack_weights", lambda self, dtype=None: asked.append(dtype) or self)
+    main(["generate", str(lm.folder), "A dog", "--dtype", "int8", "--max_new_tokens", "3"])
+    assert paperformer.generate(str(lm.folder), "A dog", dtype="int8", max_new_tokens=3).startswith("A dog")
+    paperformer.evaluate_text(str(lm.folder), TEXTS[0], dtype="int8")
+    load_engine(str(lm.folder), dtype="int8")
+    assert asked == [torch.int8] * 4
+
+
+def test_types_are_those_of_the_weights(lm: Saved) -> None:
+    assert load(str(lm.folder), None, dtype="bfloat16")[0].dtype == torch.bfloat16
+    assert load(str(lm.folder), None)[0].dtype == torch.float32
+
+
+def test_what_cannot_be_is_refused_in_a_line(lm: Saved, refused: Callable[..., str], monkeypatch) -> None:
+    with pytest.raises(InputError, match="dtype is 'int4'; it must be one of float32, bfloat16, int8"):
+        paperformer.generate(str(lm.folder), "A", dtype="int4")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"has been loaded: call its .to\(dtype\)"):
+        paperformer.generate(lm.model, "A", tokenizer=lm.tokenizer, dtype="int8")
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
+    assert "int8 needs a CPU with AVX-512 VNNI" in refused("generate", lm.folder, "A", "--dtype", "int8")

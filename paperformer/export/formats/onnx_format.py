@@ -1,8 +1,11 @@
 """ONNX: graphs for onnxruntime, on CPUs, in browsers and on phones; the search lies beside them as a file of Python."""
 
+import hashlib
 import logging
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,39 +14,66 @@ from ..export_file import ExportFile
 from .format import Engine, Exportable, Format, Ids, Refusal, require
 
 DECODING = Path(__file__).with_name("onnx_decoding.py")
+WEIGHTS = "model.weights"
 LARGEST_FILE = 1_500_000_000
 """Bytes; above, weights lie in a file of their own: a file of protocol buffers cannot have 2 GB."""
+SMALLEST_OUTSIDE = 1024
+"""Bytes of a weight; what is smaller, and what shapes are computed from, stays in the graph."""
+ALIGNMENT = 64
+"""Bytes: where a weight begins in the file."""
 
 
 def _write(exportable: Exportable, folder: Path, quantization: str) -> None:
-    import onnx
-
     from .onnx_graph import build_graphs
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name, graph in build_graphs(exportable.model).items():
-        path = folder / f"{name}.onnx"
-        size = sum(len(weight.raw_data) for weight in graph.graph.initializer)
-        onnx.save_model(graph, str(path), save_as_external_data=size > LARGEST_FILE, location=f"{name}.weights")
-        if quantization == "int8":
-            _quantize(path)
+    graphs = build_graphs(exportable.model)
+    if quantization == "int8":
+        graphs = {name: _quantized(graph, folder) for name, graph in graphs.items()}
+    _save(graphs, folder)
     shutil.copyfile(DECODING, folder / "decode.py")
 
 
-def _quantize(path: Path) -> None:
+def _save(graphs: dict[str, Any], folder: Path) -> None:
+    """A file for each graph; weights in one beside them, each once, where there are several graphs or too much."""
+    import onnx
+    from onnx.external_data_helper import set_external_data
+
+    tensors = [tensor for graph in graphs.values() for tensor in graph.graph.initializer]
+    if len(graphs) > 1 or sum(len(tensor.raw_data) for tensor in tensors) > LARGEST_FILE:
+        places: dict[bytes, int] = {}
+        with (folder / WEIGHTS).open("wb") as file:
+            for tensor in tensors:
+                if (length := len(tensor.raw_data)) < SMALLEST_OUTSIDE:
+                    continue
+                key = hashlib.sha256(tensor.raw_data).digest()
+                if key not in places:
+                    file.write(bytes(-file.tell() % ALIGNMENT))
+                    places[key] = file.tell()
+                    file.write(tensor.raw_data)
+                set_external_data(tensor, location=WEIGHTS, offset=places[key], length=length)
+                tensor.ClearField("raw_data")
+    for name, graph in graphs.items():
+        onnx.save_model(graph, str(folder / f"{name}.onnx"))
+
+
+def _quantized(graph: Any, folder: Path) -> Any:
     """Weights as whole numbers of 8 bits, and what they are multiplied with as well, when it is known."""
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    plain = path.with_suffix(".float32")
-    path.rename(plain)
+    size = sum(len(weight.raw_data) for weight in graph.graph.initializer)
     level = logging.getLogger().level
     logging.getLogger().setLevel(logging.ERROR)  # it advises to do what has no effect on these graphs
     try:
-        # Unsigned, because products of signed numbers overflow on processors without VNNI.
-        quantize_dynamic(plain, path, op_types_to_quantize=["MatMul", "Gather"], weight_type=QuantType.QUInt8)
+        with TemporaryDirectory(dir=folder) as place:
+            plain, rounded = (Path(place) / name for name in ("plain.onnx", "rounded.onnx"))
+            onnx.save_model(graph, str(plain), save_as_external_data=size > LARGEST_FILE, location="plain.weights")
+            # Unsigned, because products of signed numbers overflow on processors without VNNI.
+            quantize_dynamic(plain, rounded, op_types_to_quantize=["MatMul", "Gather"], weight_type=QuantType.QUInt8)
+            return onnx.load(rounded)
     finally:
         logging.getLogger().setLevel(level)
-    plain.unlink()
 
 
 def _round(quantization: str, weight: torch.Tensor) -> torch.Tensor:
@@ -80,7 +110,7 @@ class OnnxEngine(Engine):
 
     def decode(self, inputs: Ids, *, num_beams: int, length_penalty: float, max_new_tokens: int) -> list[list[int]]:
         settings = {"num_beams": num_beams, "max_new_tokens": max_new_tokens}
-        return [self.model.decode(list(ids), length_penalty=length_penalty, **settings) for ids in inputs]
+        return self.model.decode_batch([list(ids) for ids in inputs], length_penalty=length_penalty, **settings)
 
 
 REFUSALS = (

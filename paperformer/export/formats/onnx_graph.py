@@ -413,7 +413,8 @@ def _attend(g: Graph, attention: MultiHeadAttention, query: str, key: str, value
         query, key = (g("Add", g("Elu", states), g.constant(1.0)) for states in (query, key))
         products = g("MatMul", query, g("Transpose", key, perm=[0, 1, 3, 2]))
         products = g("Where", g("Less", bias, g.constant(0.0)), g.constant(0.0), products)
-        weights = g("Div", products, g("ReduceSum", products, g.integers(-1), keepdims=1))
+        total = g("ReduceSum", products, g.integers(-1), keepdims=1)
+        weights = g("Div", products, g("Max", total, g.constant(1e-30)))  # 0 where there is nothing to see
     else:
         query = g("Mul", query, g.constant(attention.scaling))
         scores = g("MatMul", query, g("Transpose", key, perm=[0, 1, 3, 2]))

@@ -13,7 +13,7 @@ from paperformer.export.formats import onnx_format
 from paperformer.export.formats.onnx_format import ONNX
 
 from ..conftest import TEXTS, Saved
-from .conftest import VOCABULARY, both, decoded, is_about_caches, largest_difference, random_model
+from .conftest import VOCABULARY, both, decoded, is_about_caches, largest_difference, random_ids, random_model
 
 EVERY = [(family, name) for family in ONNX.families for name in OPTIONS]
 SAID = [(family, name) for family, name in EVERY if says(ONNX, family, OPTIONS[name])]
@@ -28,6 +28,32 @@ def test_an_option_computes_the_same(family: str, name: str, tmp_path: Path) -> 
     if family != "encoder" and is_about_caches(name):
         assert decoded(theirs, 1) == decoded(ours, 1)
         assert decoded(theirs, 4) == decoded(ours, 4)
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("lm", "positions learned"), ("lm", "linear_attention"), ("seq2seq", "positions rope")],
+)
+def test_a_batch_is_decoded_as_each_by_itself(family: str, name: str, tmp_path: Path) -> None:
+    _, engine = both(ONNX, random_model(family, **OPTIONS[name]), tmp_path / "export")
+    inputs = random_ids(7, 12, 1, 3, 9)
+    for num_beams in (1, 3):
+        for ends in (list(range(2, 12)), []):  # soon and never
+            engine.model.facts["end_ids"] = ends
+            settings = {"num_beams": num_beams, "length_penalty": 0.7, "max_new_tokens": 8}
+            alone = [engine.model.decode(ids, **settings) for ids in inputs]
+            assert engine.decode(inputs, **settings) == alone
+            assert engine.decode([], **settings) == []
+
+
+def test_weights_of_both_graphs_are_there_once(tmp_path: Path) -> None:
+    model = random_model("seq2seq")
+    both(ONNX, model, tmp_path / "export")
+    size = sum(weight.nbytes for weight in model.parameters())
+    files = {path.name: path.stat().st_size for path in (tmp_path / "export").iterdir()}
+    embedding = model.get_input_embeddings().weight.nbytes
+    assert size - embedding / 2 < files["model.weights"] + files["encoder.onnx"] + files["decoder.onnx"]
+    assert files["model.weights"] < size + embedding / 2
 
 
 def test_what_is_refused() -> None:
@@ -85,5 +111,5 @@ def test_an_encoder_fills_masks_with_and_without_segments(tmp_path: Path) -> Non
 def test_weights_too_large_for_one_file_lie_beside_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(onnx_format, "LARGEST_FILE", 2_000)
     ours, theirs = both(ONNX, random_model("lm"), tmp_path / "out")
-    assert (tmp_path / "out" / "decoder.weights").stat().st_size > 10_000
+    assert (tmp_path / "out" / "model.weights").stat().st_size > 10_000
     assert largest_difference(ours, theirs) < 2e-5

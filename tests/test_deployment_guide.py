@@ -66,7 +66,7 @@ def test_the_commands_and_the_python_run(
     exec(block, {})
     assert "'greedy': " in capsys.readouterr().out
     command = re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL)[-1].split()
-    assert (command[0], command[2:]) == ("python", ["<", "news.en"])
+    assert (command[0], command[2:]) == ("python", ["--batch_size", "16", "<", "news.en"])
     assert (folder / command[1]).is_file()
 
 

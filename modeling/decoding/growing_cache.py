@@ -32,7 +32,8 @@ class GrowingLayer(DynamicLayer):
         past = self.get_seq_length()
         length = past + key_states.shape[-2]
         if not self.room or length > self.room[0].shape[-2]:
-            places, earlier = max(FEWEST_PLACES, 2 * length), (self.keys, self.values)
+            places = max(FEWEST_PLACES, 2 * length)
+            earlier: Any = (self.keys, self.values)
             self.room = tuple(
                 new.new_empty(*new.shape[:-2], places, new.shape[-1]) for new in (key_states, value_states)
             )

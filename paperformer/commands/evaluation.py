@@ -116,8 +116,7 @@ def evaluate(
         stride: Of a language model: tokens that a window goes on from the last, by default half a context.
         documents: Of running text: what the rows are, as data.documents in recipes.
         end_marks: Of a language model: whether the end of each document is predicted as well, as in training.
-        dtype: Of a language model or masked model: what it is computed in, float32, bfloat16, or on a CPU int8; by
-            default as its weights are stored.
+        dtype: What computes one of these: float32, bfloat16, or on a CPU int8; by default as weights are stored.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     from ..api import texts
@@ -128,13 +127,12 @@ def evaluate(
     task = "translation"
     if engine == "torch":
         task = check_task(load_config(model, trust_remote_code=trust_remote_code), None, model)
-    windows = {"context_length": context_length, "stride": stride, "documents": documents, "end_marks": end_marks}
-    windows |= {"dtype": dtype}
+    windows = {"context_length": context_length, "stride": stride, "documents": documents, "dtype": dtype}
     of_translation = {"reference": reference, "against": against, "prefix": prefix or None, **scoring}
     if task != "translation":
         _refuse(of_translation, {"format"}, f"{model} holds a {task} model; it translates nothing")
         _refuse({"processes": None if processes == 1 else processes}, set(), f"one process scores a {task} model")
-        _evaluate_text(model, text, scoring.get("format", "table"), windows, trust_remote_code=trust_remote_code)
+        _evaluate_text(model, text, scoring.get("format", "table"), windows, end_marks, trust_remote_code)
         return
     _refuse(windows | {"end_marks": None if end_marks else False}, set(), f"{model} holds a translation model")
     sources, references = read_pairs(text, reference, _languages_of(model))
@@ -305,14 +303,17 @@ def _refuse(options: Mapping[str, Any], but: Collection[str], reason: str) -> No
             raise InputError(f"--{name} is given, and {reason}; leave it out")
 
 
-def _evaluate_text(model: str, text: str, kind: str, windows: Mapping[str, Any], *, trust_remote_code: bool) -> None:
+def _evaluate_text(
+    model: str, text: str, kind: str, windows: Mapping[str, Any], end_marks: bool, trust_remote_code: bool
+) -> None:
     """Prints how likely a text is to a model."""
     from ..api.text_scores import evaluate_text
     from ..training.console.tables import align_rows
     from ..training.evaluation.evaluation_file import fields_of
     from ..training.reporting.markdown import markdown_table
 
-    scores = evaluate_text(model, Path(text), trust_remote_code=trust_remote_code, **windows)
+    options = {"end_marks": end_marks, "trust_remote_code": trust_remote_code, **windows}
+    scores = evaluate_text(model, Path(text), **options)
     if kind == "json":
         print(json.dumps(fields_of(scores), indent=2))
         return

@@ -28,6 +28,7 @@ COMMANDS = {
     "average",
     "push",
     "runs",
+    "check",
 }
 
 

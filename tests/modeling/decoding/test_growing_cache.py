@@ -11,6 +11,8 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingW
 from paperformer.modeling.decoding import sampling
 from paperformer.modeling.decoding.growing_cache import FEWEST_PLACES, GrowingLayer, make_room
 
+from ...examples import examples
+
 CHANGES = st.one_of(
     st.tuples(st.just("update"), st.integers(1, 50)),
     st.tuples(st.just("reorder_cache"), st.lists(st.integers(0, 1), min_size=2, max_size=2)),
@@ -27,7 +29,7 @@ def states(length: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 @given(st.lists(CHANGES, min_size=1, max_size=12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_it_holds_what_transformers_cache_holds(changes: list[tuple[str, Any]]) -> None:
     layers = DynamicLayer(), GrowingLayer()
     for seed, (name, value) in enumerate([("update", 4), *changes]):

@@ -4,7 +4,8 @@ Every row of the table is a process of its own, because the allocator setting an
 process. The processes take turns on the same batches, one round each, so that whatever else the machine does
 meets them all. A row's figure is the median over its rounds.
 
-nanoGPT is no package: the rows of the language model need a checkout of its repository, `--nanogpt PATH`.
+nanoGPT is no package: the rows of the language model need a checkout of its repository, `--nanogpt PATH`. Results of
+sizes that are not measured stay as they are.
 """
 
 import argparse
@@ -43,7 +44,7 @@ from paperformer.modeling.modeling_lm import PaperformerForCausalLM
 from paperformer.modeling.modeling_seq2seq import PaperformerForConditionalGeneration
 from paperformer.training.data.batches.token_budget import Batch, pad, token_budget_batches
 from paperformer.training.engine.devices import cpu_attention
-from paperformer.training.engine.devices.cpu_attention import SDPA_FLOAT32
+from paperformer.training.engine.devices.cpu_attention import SDPA_FLOAT32, use_fast_attention
 from paperformer.training.engine.memory.allocator import keep_large_buffers
 
 RESULTS = Path(__file__).parent / "results" / "training_speed.md"
@@ -103,6 +104,19 @@ EQUAL_LENGTH_SIZES = {
         language_model=True,
         steps=30,
     ),
+    "shakespeare": Size(  # the model of nanoGPT's Shakespeare on a GPU, with smaller batches
+        layers=6,
+        vocab_size=65,
+        tokens_per_batch=4 * 256,
+        typical_length=256,
+        hidden_size=384,
+        intermediate_size=1536,
+        heads=6,
+        dropout=0.2,
+        lengths="equal",
+        language_model=True,
+        steps=2,
+    ),
 }
 ALL_SIZES = SIZES | EQUAL_LENGTH_SIZES
 
@@ -118,6 +132,7 @@ class Row:
     fast_dropout: bool = True
     short_attention: bool = True
     allocator: bool = True
+    fast_attention: bool = False
 
 
 TRANSLATION_ROWS = [
@@ -129,6 +144,15 @@ TRANSLATION_ROWS = [
     Row("— without the allocator setting", allocator=False),
     Row("— without all three", chunked_loss=False, fast_dropout=False, allocator=False),
     Row("paperformer, bfloat16 autocast", bf16=True),
+]
+LANGUAGE_MODEL_ROWS = [
+    Row("nanoGPT, eager, float32", peer=True, allocator=False),
+    Row("nanoGPT with our allocator setting", peer=True),
+    Row("nanoGPT with our allocator setting, bfloat16 autocast", peer=True, bf16=True),
+    Row("paperformer, float32"),
+    Row("— with fast_attention, float32", fast_attention=True),
+    Row("paperformer, bfloat16 autocast", bf16=True),
+    Row("— with fast_attention, bfloat16", bf16=True, fast_attention=True),
 ]
 ROWS = {
     "translation": TRANSLATION_ROWS,
@@ -142,12 +166,8 @@ ROWS = {
         Row("— without the fast dropout", bf16=True, fast_dropout=False),
         Row("— without the allocator setting", bf16=True, allocator=False),
     ],
-    "characters": [
-        Row("nanoGPT, eager, float32", peer=True, allocator=False),
-        Row("nanoGPT with our allocator setting", peer=True),
-        Row("paperformer, float32"),
-        Row("— without the allocator setting", allocator=False),
-    ],
+    "characters": LANGUAGE_MODEL_ROWS,
+    "shakespeare": LANGUAGE_MODEL_ROWS,
 }
 
 Figures = dict[str, dict[str, list[float]]]  # row title -> speed and peak -> a number a round
@@ -317,7 +337,13 @@ def build(row: Row, size: Size, nanogpt: Path | None) -> tuple[nn.Module, Callab
     return model, language_model_loss, torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99), fused=True)
 
 
-def train(row: Row, size: Size, batches: list[Batch], nanogpt: Path | None = None) -> Iterator[tuple[int, float]]:
+def train(
+    row: Row,
+    size: Size,
+    batches: list[Batch],
+    nanogpt: Path | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[tuple[int, float]]:
     """Trains without end; yields the number of real target tokens and the seconds of each step."""
     if row.allocator:
         keep_large_buffers()
@@ -331,23 +357,26 @@ def train(row: Row, size: Size, batches: list[Batch], nanogpt: Path | None = Non
     model, compute_loss, optimizer = build(row, size, nanogpt)
     if row.bf16 and not row.peer:
         model.set_attn_implementation(SDPA_FLOAT32)  # as the training engine does
+    if row.fast_attention:
+        use_fast_attention(model, torch.device("cpu"))
     model.train()
     while True:
         for batch in batches:
-            start = time.perf_counter()
+            start = clock()
             with torch.autocast("cpu", torch.bfloat16) if row.bf16 else nullcontext():
                 loss = compute_loss(model, batch)
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-            yield int((batch["labels"] != -100).sum()), time.perf_counter() - start
+            yield int((batch["labels"] != -100).sum()), clock() - start
 
 
 def work(row: Row, size: Size, options: argparse.Namespace) -> None:
     """The process of one row: for each line on standard input, one round; its figures go to standard output."""
     torch.set_num_threads(options.threads)
-    steps = train(row, size, make_batches(size, 50), options.nanogpt)
+    clock = time.process_time if options.cpu_time else time.perf_counter
+    steps = train(row, size, make_batches(size, 50), options.nanogpt, clock)
     for _ in sys.stdin:
         tokens, seconds = zip(*(next(steps) for _ in range(options.steps or size.steps)), strict=True)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -364,6 +393,7 @@ def measure(size_name: str, options: argparse.Namespace) -> Figures:
     """Lets the rows take turns. The first round warms up and is not counted."""
     arguments = [f"--size={size_name}", f"--threads={options.threads}"]
     arguments += [f"--steps={options.steps}"] if options.steps else []
+    arguments += ["--cpu_time"] if options.cpu_time else []
     arguments += [f"--nanogpt={options.nanogpt}"] if options.nanogpt else []
     rows = measured_rows(size_name, options)
     workers = {
@@ -388,7 +418,7 @@ def measure(size_name: str, options: argparse.Namespace) -> Figures:
                     for name, value in figure.items():
                         figures[title][name].append(value)
                 state = "warm-up" if turn == 0 else f"round {turn}"
-                print(f"{state:8}  {title:45} {figure['speed']:8,.0f} tokens/s", file=sys.stderr)
+                print(f"{state:8}  {title:53} {figure['speed']:8,.0f} tokens/s", file=sys.stderr)
     finally:
         for worker in workers.values():
             worker.kill()
@@ -429,6 +459,8 @@ def report(size_name: str, figures: Figures, options: argparse.Namespace) -> str
         "",
         f"{size}. Parameters: {describe_parameters(size, options.nanogpt)}.",
         "",
+        *circumstances(options),
+        "",
     ]
     if len(figures) < len(ROWS[size_name]):
         lines += ["nanoGPT is left out: `--nanogpt PATH` was not given, a checkout of its repository.", ""]
@@ -436,32 +468,48 @@ def report(size_name: str, figures: Figures, options: argparse.Namespace) -> str
         "| | target tokens/s: median (lowest to highest round) | ratio | peak memory |",
         "|---|---|---|---|",
     ]
-    base = statistics.median(next(iter(figures.values()))["speed"])
+    rows = {row.title: row for row in ROWS[size_name]}
     for title, figure in figures.items():
+        peers = [row.title for row in rows.values() if row.peer and row.bf16 == rows[title].bf16]
+        base = statistics.median(figures[next((p for p in peers if p in figures), next(iter(figures)))]["speed"])
         speed = statistics.median(figure["speed"])
         spread = f"{min(figure['speed']):,.0f} to {max(figure['speed']):,.0f}"
         lines.append(f"| {title} | {speed:,.0f} ({spread}) | {speed / base:.2f} | {max(figure['peak']):,.0f} MB |")
     return "\n".join([*lines, ""])
 
 
-def header(options: argparse.Namespace) -> str:
+def circumstances(options: argparse.Namespace) -> list[str]:
+    """When and where this is measured, and how."""
     arguments = ["PATH" if argument == str(options.nanogpt) else argument for argument in sys.argv[1:]]
     command = shlex.join(["python", "benchmarks/training_speed.py", *arguments])
     versions = ", ".join(f"{name} {version(name)}" for name in ("paperformer", "torch", "transformers"))
-    return f"""# Training speed
+    time_is = "the process's CPU time, since others used the machine" if options.cpu_time else "the clock's"
+    return [
+        f"- Command: `{command}`",
+        f"- Date: {datetime.now(UTC):%Y-%m-%d}",
+        f"- Hardware: {processor()}, {options.threads} threads (load average before: {os.getloadavg()[0]:.1f})",
+        f"- Software: Python {platform.python_version()}, {versions}",
+        f"- {options.rounds} rounds; time is {time_is}",
+    ]
 
-The same batches go through each row in turn: {options.rounds} rounds of a few steps, after one round that is not
-counted. A step is forward, backward, clipping and AdamW. `MarianMTModel` is trained as transformers' Trainer does it,
-with the Trainer's label smoothing, nanoGPT with its own optimizer; all others have the fused AdamW, and attention is
-torch's SDPA unless a row says otherwise. A row with a dash is paperformer with a feature switched off; the chunked loss
+
+def sections_before() -> dict[str, str]:
+    """The results that are there already, by the names of sizes."""
+    if not RESULTS.exists():
+        return {}
+    _, *sections = RESULTS.read_text(encoding="utf-8").split("\n## ")
+    return {section.partition(" size\n")[0].lower(): f"## {section.strip()}\n" for section in sections}
+
+
+HEADER = """# Training speed
+
+The same batches go through each row in turn: rounds of a few steps, after one round that is not counted. A step is
+forward, backward, clipping and AdamW. `MarianMTModel` is trained as transformers' Trainer does it, with the Trainer's
+label smoothing, nanoGPT with its own optimizer; all others have the fused AdamW, and attention is torch's SDPA unless a
+row says otherwise. A row with a dash is paperformer with a feature switched off, or with an option; the chunked loss
 and the allocator setting both avoid taking large new buffers, so either makes up for most of the other. Tokens are real
-target tokens, without padding. Memory is the peak of the process, some 400 MB of which are Python, torch and
-transformers.
-
-- Command: `{command}`
-- Date: {datetime.now(UTC):%Y-%m-%d}
-- Hardware: {processor()}, {options.threads} threads (load average before the start: {os.getloadavg()[0]:.1f})
-- Software: Python {platform.python_version()}, {versions}
+target tokens, without padding. Ratios are to the first row of a peer in the same precision, and where there is none to
+the first row. Memory is the peak of the process, some 400 MB of which are Python, torch and transformers.
 """
 
 
@@ -472,6 +520,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="training steps a turn; default: by size, 2 to 30")
     parser.add_argument("--nanogpt", type=Path, metavar="PATH", help="a checkout of nanoGPT, to measure beside it")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="default: %(default)s")
+    parser.add_argument("--cpu_time", action="store_true", help="measure CPU time, on a machine that others use too")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -481,12 +530,13 @@ def main() -> None:
     if options.worker is not None:
         work(ROWS[options.size[0]][options.worker], ALL_SIZES[options.size[0]], options)
         return
-    sections = [header(options)]
+    sections = sections_before()
     for size_name in options.size or ALL_SIZES:
-        sections.append(report(size_name, measure(size_name, options), options))
-        print(sections[-1])
+        sections[size_name] = report(size_name, measure(size_name, options), options)
+        print(sections[size_name])
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text("\n".join(sections), encoding="utf-8")
+    in_order = [sections[name] for name in ALL_SIZES if name in sections]
+    RESULTS.write_text("\n".join([HEADER, *in_order]), encoding="utf-8")
     print(f"Written to {RESULTS}")
 
 

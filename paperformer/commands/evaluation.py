@@ -100,8 +100,7 @@ def evaluate(
     """Score a model: its translations against references, also beside another model's, or how likely a text is to it.
 
     Args:
-        model: A model of any kind: its folder, a run's folder, its name on the Hub, or that of one that comes with
-            paperformer: cldr-en-de, shakespeare.
+        model: A model of any kind: its folder, a run's folder, or its name (on the Hub, or cldr-en-de, shakespeare).
         text: File to translate, one sentence a line; for a language model or masked model, running text.
         reference: File of raw reference translations, line by line those of the text; or several, '[one.de,two.de]'.
             Without it, the text is a file of pairs, such as .tsv, source first.

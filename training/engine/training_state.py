@@ -31,6 +31,7 @@ from .checkpoints.snapshot import (
     scatter_weights,
 )
 from .devices.compiling import compile_blocks, recompute_activations
+from .devices.cpu_attention import use_fast_attention
 from .devices.precision import Precision
 from .devices.sharding import Layout, distribute, forget_gathered
 from .ema import make_average
@@ -63,6 +64,8 @@ class TrainingState:
         self.config = plain.config
         self.precision = Precision(options.mixed_precision, accelerator.device)
         self.precision.prepare(plain)
+        if options.fast_attention:
+            use_fast_attention(plain, accelerator.device)
         if options.gradient_checkpointing:
             recompute_activations(plain)
         if options.compile:

@@ -84,6 +84,10 @@ class Optimization:
     """Matrix products in bfloat16, in float16 with a scaled loss, or in TensorFloat-32 (on NVIDIA GPUs since Ampere);
     weights and optimizer stay in float32."""
 
+    fast_attention: bool = False
+    """On a CPU, with attention_dropout: attention by its formula in few passes, since torch's own has no fast dropout. The
+    mathematics are the same; rounding, and what dropout drops, are not."""
+
     compile: bool = False
     """Compile the blocks with torch.compile, once for all lengths: a minute at the start, faster steps on a GPU."""
 
@@ -104,8 +108,18 @@ class Optimization:
             raise ValueError("warmup_steps is 0; with the paper's learning_rate it must be at least 1")
         if self.optimizer == "schedule_free":
             self._check_schedule_free()
+        if self.fast_attention:
+            self._check_fast_attention()
         if not 0 <= self.final_learning_rate <= 1:
             raise ValueError(f"final_learning_rate is {self.final_learning_rate}; it must be from 0 to 1")
+
+    def _check_fast_attention(self) -> None:
+        if self.mixed_precision not in ("no", "bf16"):
+            raise ValueError(
+                f"fast_attention is true and mixed_precision {self.mixed_precision}; with it that must be no or bf16"
+            )
+        if self.compile:
+            raise ValueError("fast_attention is true and so is compile; one of them must be false")
 
     def _check_schedule_free(self) -> None:
         if self.schedule != "constant":

@@ -33,7 +33,7 @@ def whole_runs() -> dict[str, tuple[FittedModel, RunFolder]]:
     return {}
 
 
-@pytest.mark.parametrize("precision", ["no", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["no", "bf16", "fp16", "bf16 fast"])
 @pytest.mark.parametrize(("stop_at", "which"), [(3, signal.SIGINT), (6, signal.SIGTERM)])
 def test_resumed_is_uninterrupted_bit_for_bit(
     lm_recipe: Recipes,
@@ -49,7 +49,9 @@ def test_resumed_is_uninterrupted_bit_for_bit(
     options = {
         "optimization__max_steps": 10,
         "optimization__accumulation_steps": 2,
-        "optimization__mixed_precision": precision,
+        "optimization__mixed_precision": precision.split()[0],
+        "optimization__fast_attention": "fast" in precision,
+        "model__attention_dropout": 0.1,
         "optimization__tokens_per_batch": 160,
         "evaluation__every_steps": 5,
         "evaluation__average_checkpoints": 2,

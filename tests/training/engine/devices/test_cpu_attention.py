@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paperformer.training.engine.devices import cpu_attention
-from paperformer.training.engine.devices.cpu_attention import sdpa_float32
+from paperformer.training.engine.devices.cpu_attention import fast_attention, sdpa_float32
 
 HEADS, GROUPS, WIDTH = 4, 2, 8
 
@@ -73,3 +73,55 @@ def test_only_short_sequences_in_bfloat16_leave_float32(monkeypatch, dtype, max_
     inputs = [x.detach().to(dtype) for x in make_inputs(6, 6)]
     with torch.autocast("cpu", dtype=dtype):
         assert attend(inputs).dtype == products
+
+
+@pytest.mark.parametrize(
+    ("length", "source_length", "is_causal", "padded"),
+    [(7, 7, False, False), (7, 7, True, False), (7, 7, True, True), (5, 9, False, True), (1, 9, True, False)],
+)
+def test_fast_attention_is_torchs(monkeypatch, length, source_length, is_causal, padded):
+    monkeypatch.setattr(cpu_attention, "Dropout", lambda p: lambda weights: weights)
+    inputs = make_inputs(length, source_length)
+    mask = padding(length, source_length) if padded else None
+    module = SimpleNamespace(is_causal=is_causal, num_key_value_groups=HEADS // GROUPS, training=True)
+    ours, _ = fast_attention(module, *inputs, mask, scaling=0.3, dropout=0.1)
+    causal = is_causal and mask is None and length > 1
+    options = {"attn_mask": mask, "is_causal": causal, "enable_gqa": True, "scale": 0.3}
+    theirs = F.scaled_dot_product_attention(*inputs, **options).transpose(1, 2)
+    torch.testing.assert_close(ours, theirs)
+    direction = torch.randn_like(ours)
+    for our, their in zip(
+        torch.autograd.grad((ours * direction).sum(), inputs),
+        torch.autograd.grad((theirs * direction).sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(our, their)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_fast_attention_drops_weights_and_scales_the_others(bf16):
+    length = 64
+    query, key = (torch.randn(2, HEADS, length, WIDTH) for _ in range(2))
+    value = torch.eye(length).expand(2, HEADS, -1, -1)  # so that the output is the weights
+    module = SimpleNamespace(is_causal=False, num_key_value_groups=1, training=True)
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        found, _ = fast_attention(module, query, key, value, None, scaling=1.0, dropout=0.25)
+    expected = (query @ key.transpose(2, 3)).softmax(-1).transpose(1, 2) / 0.75  # (B, T, H, S)
+    kept = found != 0
+    assert found.dtype == (torch.bfloat16 if bf16 else torch.float32)
+    assert float(kept.float().mean()) == pytest.approx(0.75, abs=0.01)
+    torch.testing.assert_close(found.float()[kept], expected[kept], rtol=0.1 if bf16 else 1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_fast_attention_leaves_evaluation_and_biases_as_they_are(bf16):
+    inputs, bias = make_inputs(6, 6), torch.randn(1, HEADS, 6, 6)
+    usual = sdpa_float32 if bf16 else cpu_attention.sdpa_attention_forward
+    for training, options in ((False, {"dropout": 0.3}), (True, {"dropout": 0.3, "position_bias": bias})):
+        module = SimpleNamespace(is_causal=True, num_key_value_groups=HEADS // GROUPS, training=training)
+        outputs = []
+        for attend in (fast_attention, usual):
+            torch.manual_seed(1)
+            with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+                outputs.append(attend(module, *inputs, None, scaling=0.3, **options)[0])
+        assert torch.equal(*outputs)

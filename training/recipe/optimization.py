@@ -85,8 +85,8 @@ class Optimization:
     weights and optimizer stay in float32."""
 
     fast_attention: bool = False
-    """On a CPU, with attention_dropout: attention by its formula in few passes, since torch's own has no fast dropout. The
-    mathematics are the same; rounding, and what dropout drops, are not."""
+    """On a CPU, with attention_dropout: attention by its formula in few passes, since torch's own has no fast dropout.
+    The mathematics are the same; rounding, and what dropout drops, are not."""
 
     compile: bool = False
     """Compile the blocks with torch.compile, once for all lengths: a minute at the start, faster steps on a GPU."""

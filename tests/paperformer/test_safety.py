@@ -42,6 +42,7 @@ STANDARD_LIBRARY = {
         "typing",
     ),
     *("threading", "types", "warnings", "operator", "enum", "numbers", "string", "__future__"),
+    "mmap",  # of memory; for a file's it needs what `open` gives
 }
 """Modules that reach no file, no socket and no other process."""
 NAMES_OF_OTHERS = {"os": {"PathLike"}, "pathlib": {"Path"}, "sys": {"maxsize"}}

@@ -218,6 +218,7 @@ def run_command(*words: str, **options: Any) -> subprocess.Popen[bytes]:
         "import sys; from paperformer.api import given_models; from paperformer.translation import streaming; "
         "from paperformer.commands import loading; given_models.load_given = lambda *_: (None, None); "
         "loading.load_target_tokenizer = lambda *_: None; "
+        "from paperformer.decoding import languages; languages.choose_languages = lambda *_: None; "
         "streaming.translate_texts = lambda model, tokenizer, texts, *_, **__: [text.upper() for text in texts]; "
         "from paperformer.cli import main; main(['translate', 'model', *sys.argv[1:]])"
     )

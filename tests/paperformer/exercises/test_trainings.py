@@ -82,6 +82,7 @@ def test_reversal_compares_two_models_of_one_size(reversal: Done) -> None:
         assert f"{paper} et al. 20" in reversal.card
 
 
+@pytest.mark.proof
 def test_no_sequence_that_is_tested_was_trained(reversal: Done) -> None:
     (data,) = reversal.folder.glob("data-*")
     lines = {path.name: path.read_text("utf-8").split() for path in data.iterdir()}
@@ -92,6 +93,7 @@ def test_no_sequence_that_is_tested_was_trained(reversal: Done) -> None:
     assert json.loads((reversal.folder / "lstm" / "data.json").read_text("utf-8"))["train"]["cleaning"]["kept"] == 200
 
 
+@pytest.mark.proof
 def test_the_lstm_learns_from_the_transformers_batches(reversal: Done) -> None:
     tasks = [task_of(reversal.folder / "transformer"), task_of(reversal.folder / "lstm", lstm_objective)]
     assert_same_batches(tasks)
@@ -101,6 +103,7 @@ def test_the_lstm_learns_from_the_transformers_batches(reversal: Done) -> None:
     ]
 
 
+@pytest.mark.proof
 def test_no_card_presents_an_lstm_as_a_model_of_the_package(reversal: Done) -> None:
     assert (reversal.folder / "transformer" / "model" / "README.md").is_file()
     assert not (reversal.folder / "lstm" / "model" / "README.md").exists()
@@ -128,6 +131,7 @@ def lstm(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
     return do(tmp_path_factory.mktemp("lstm"), "lstm", steps=6, **data, **sampling, **TINY)
 
 
+@pytest.mark.proof
 def test_language_models_compare_by_steps_and_by_time(lstm: Done) -> None:
     transformer, by_steps, by_time = (lstm.figures[name] for name in ("transformer", "lstm-steps", "lstm-time"))
     assert by_steps["parameters"] == by_time["parameters"] == pytest.approx(transformer["parameters"], rel=0.1)
@@ -140,6 +144,7 @@ def test_language_models_compare_by_steps_and_by_time(lstm: Done) -> None:
     assert_same_batches([task_of(lstm.folder / "transformer"), task_of(lstm.folder / "lstm-steps", lstm_objective)])
 
 
+@pytest.mark.proof
 def test_the_lstm_has_not_the_flops_of_a_transformer(lstm: Done) -> None:
     task = task_of(lstm.folder / "lstm-steps", lstm_objective)
     (batch, *_) = batches_of(task)
@@ -190,6 +195,7 @@ def test_the_twins_differ_in_their_norms_alone(norms: Done) -> None:
         torch.testing.assert_close(other, weights[0], rtol=0, atol=0)
 
 
+@pytest.mark.proof
 def test_the_card_of_the_twins(norms: Done) -> None:
     assert list(norms.figures) == list(PLACES)
     for place in PLACES:
@@ -201,6 +207,7 @@ def test_the_card_of_the_twins(norms: Done) -> None:
     assert "layer 1" in picture or "<!-- layer -->" in picture
 
 
+@pytest.mark.proof
 def test_what_is_finished_is_not_done_again_and_what_is_not_goes_on(
     norms: Done, norms_options: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -249,6 +249,7 @@ def test_adafactor_takes_a_row_and_a_column_of_memory_and_moves_relative_to_the_
     assert size.item() == pytest.approx(0.01, rel=0.01)
 
 
+@pytest.mark.proof
 def test_sharded_steps_are_those_of_one_process(together: Together, tmp_path: Path) -> None:
     """Two processes with FSDP2; the checks are in the script, as are those of averages of sharded weights."""
     first, _ = together(sharded_steps.__file__, tmp_path, number=2)

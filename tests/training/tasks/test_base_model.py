@@ -91,6 +91,7 @@ def test_the_first_step_is_taken_from_there(options: Options, base: Path, place:
     assert "and from what base was trained on" in card
 
 
+@pytest.mark.proof
 def test_it_resumes_when_the_base_is_gone(options: Options, base: Path) -> None:
     main(OBJECTIVES["seq2seq"], command_line(options))
     shutil.rmtree(base)

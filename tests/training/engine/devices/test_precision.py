@@ -260,6 +260,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.proof
 def test_an_overflow_in_the_shard_of_one_process_skips_the_step_of_all(together: Together, tmp_path: Path) -> None:
     (tmp_path / "sharded.py").write_text(SHARDED)
     together(tmp_path / "sharded.py", tmp_path, number=2)

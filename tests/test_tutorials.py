@@ -55,7 +55,6 @@ def test_all_of_them_are_tested() -> None:
     assert set(re.findall(r"\]\(tutorials/([\w-]+)\.ipynb\)", GUIDE)) == set(TUTORIALS)
 
 
-@pytest.mark.proof
 @pytest.mark.parametrize("name", TUTORIALS)
 def test_the_cells_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -58,7 +58,7 @@ def linear_lm(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     return Saved(model, train_tokenizer(TEXTS, 260, append_eos=False), folder)
 
 
-@pytest.fixture(scope="module", params=[pytest.param("oldest", marks=pytest.mark.proof), "installed"])
+@pytest.fixture(scope="module", params=["oldest", "installed"])
 def python(request: pytest.FixtureRequest) -> Path:
     """The interpreter whose transformers is that old."""
     executable = OLDEST if request.param == "oldest" else Path(sys.executable)

@@ -78,6 +78,7 @@ def sides() -> list[Any]:
     ]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("architecture", "direction", "name"), sides())
 def test_every_field_is_carried_over_or_refused(architecture: Architecture, direction: str, name: str):
     # One field at a time is set to another value. Where the conversion accepts it, both models compute the same.

@@ -69,6 +69,12 @@ def test_a_few_sentences_and_one_domain_are_not_compared() -> None:
     assert alone.scores[0].confidence is None
 
 
+def test_a_passage_that_begins_at_a_border_belongs_to_what_follows() -> None:
+    counts = np.array([10, 10, 5])
+    losses = PassageLosses(nats=counts.astype(float), tokens=counts, bytes=counts, sha256="")
+    assert name_passages(losses, [10, 15], ["plays", "sonnets"]) == ["plays", "sonnets", "sonnets"]
+
+
 def test_text_is_compared_by_bits_a_byte() -> None:
     sizes = RNG.integers(1000, 1100, size=60)
     costs = np.where(np.arange(60) < 30, 0.5, 0.9) + RNG.normal(0, 0.05, size=60)

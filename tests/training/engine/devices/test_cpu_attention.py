@@ -6,9 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from paperformer.training.console.input_error import InputError
 from paperformer.training.engine.devices import cpu_attention
-from paperformer.training.engine.devices.cpu_attention import fast_attention, sdpa_float32
+from paperformer.training.engine.devices.cpu_attention import fast_attention, sdpa_float32, use_fast_attention
+from paperformer.training.recipe.optimization import Optimization
 
 HEADS, GROUPS, WIDTH = 4, 2, 8
 
@@ -125,3 +128,38 @@ def test_fast_attention_leaves_evaluation_and_biases_as_they_are(bf16):
             with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
                 outputs.append(attend(module, *inputs, None, scaling=0.3, **options)[0])
         assert torch.equal(*outputs)
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_a_run_trains_with_fast_attention_if_told_to(lm_recipe, train, is_wanted, monkeypatch):
+    calls = []
+
+    def watch(*args, **kwargs):
+        calls.append(kwargs["dropout"])
+        return fast_attention(*args, **kwargs)
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, cpu_attention.FAST, watch)
+    options = {"optimization__fast_attention": is_wanted, "model__attention_dropout": 0.2, "optimization__max_steps": 1}
+    train(lm_recipe(**options))
+    assert (0.2 in calls) == is_wanted
+
+
+def test_fast_attention_is_for_cpus():
+    model = SimpleNamespace(config=SimpleNamespace(_attn_implementation="sdpa"))
+    with pytest.raises(InputError, match="fast_attention is true and the device is cuda; there it must be false"):
+        use_fast_attention(model, torch.device("cuda"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"mixed_precision": "fp16"},
+            "fast_attention is true and mixed_precision fp16; with it that must be no or bf16",
+        ),
+        ({"compile": True}, "fast_attention is true and so is compile"),
+    ],
+)
+def test_what_does_not_go_with_fast_attention(options, message):
+    with pytest.raises(ValueError, match=message):
+        Optimization(fast_attention=True, **options)

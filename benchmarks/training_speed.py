@@ -522,7 +522,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="default: %(default)s")
     parser.add_argument("--cpu_time", action="store_true", help="measure CPU time, on a machine that others use too")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.nanogpt is not None and not (options.nanogpt / "model.py").is_file():
+        parser.error(f"--nanogpt is {options.nanogpt}, where there is no model.py; give a checkout of nanoGPT")
+    return options
 
 
 def main() -> None:

@@ -179,6 +179,44 @@ def lstm(
     _do(lstm, compare_language_models, dict(locals()))
 
 
+def lstm_twin(
+    run: str,
+    layers: int = 2,
+    optimizer: Literal["adamw", "adam", "muon", "schedule_free"] = "muon",
+    learning_rate: float = 0.02,
+    steps: int | None = None,
+    prompt: str = "The history of machine learning",
+    max_new_tokens: int = 60,
+    temperature: float = 0.8,
+    continuations: int = 2,
+    seed: int = 1,
+    output_dir: str = "runs/exercises",
+    overwrite: bool = False,
+) -> None:
+    """Train an LSTM of the size of a finished language model for as long, on the same batches, and compare them.
+
+    Interrupted, the same command goes on; what is finished is not done again.
+
+    Args:
+        run: Folder of the language model's run, whose recipe says all else.
+        layers: Layers of the LSTM; its width follows from the number of parameters.
+        optimizer: The LSTM's.
+        learning_rate: Peak of the LSTM's learning rate.
+        steps: Optimizer steps of the LSTM; without it, as many as it makes in the time that the run took, by the speed
+            of a short trial.
+        prompt: What the models continue.
+        max_new_tokens: Longest continuation, in tokens.
+        temperature: Of the sampling; 0 takes the likeliest token (greedy).
+        continuations: How many of each model.
+        seed: Of the sampling; the training has that of the run.
+        output_dir: Where the folder lstm_twin goes, with the LSTM's run, the card and its picture.
+        overwrite: Delete what an earlier one has left, and begin anew.
+    """
+    from ..exercises.lstm_twin import train_lstm_twin
+
+    _do(lstm_twin, train_lstm_twin, dict(locals()))
+
+
 def norms(
     dataset: str = "built-in:shakespeare",
     vocab_size: int = 2000,
@@ -220,6 +258,7 @@ EXERCISES: dict[str, Callable[..., None]] = {
     "beams": beams,
     "cache": cache,
     "lstm": lstm,
+    "lstm_twin": lstm_twin,
     "norms": norms,
     "temperature": temperature,
 }

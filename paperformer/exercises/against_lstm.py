@@ -87,7 +87,7 @@ def compare_language_models(
         ]
         for name, run in runs.items()
     }
-    save_figure(_draw(runs), folder / FIGURE)
+    save_figure(draw_losses({TITLES[name]: run for name, run in runs.items()}), folder / FIGURE)
     figures = {name: _figures(run) for name, run in runs.items()}
     card = Card(
         title="A language model of a small text: Transformer against LSTM",
@@ -256,8 +256,8 @@ def _table(figures: Mapping[str, Mapping[str, Any]]) -> str:
     return markdown_table(titles, rows, right=range(1, len(titles)))
 
 
-def _draw(runs: Mapping[str, RunRecord]) -> "Figure":
-    """Validation loss over minutes of training, which the records of validations hold."""
+def draw_losses(runs: Mapping[str, RunRecord]) -> "Figure":
+    """Validation loss over minutes of training, which the records of validations hold, of each run by its title."""
     from matplotlib.figure import Figure
 
     figure = Figure((5.8, 3.6), layout="constrained")
@@ -265,6 +265,6 @@ def _draw(runs: Mapping[str, RunRecord]) -> "Figure":
     for name, run in runs.items():
         records = [record for record in Run(run.path).metrics if "validation" in record]
         minutes = [record["seconds"] / 60 for record in records]
-        axes.plot(minutes, [record["validation"][LOSS.name] for record in records], marker=".", label=TITLES[name])
+        axes.plot(minutes, [record["validation"][LOSS.name] for record in records], marker=".", label=name)
     style_axes(axes, x="minutes of training", y="validation loss, nats a token")
     return figure

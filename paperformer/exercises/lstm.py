@@ -1,9 +1,10 @@
 """LSTMs to compare a Transformer with, trained by the same engine on the same batches. No models of the package.
 
-They are of the size of the Transformer that a recipe describes: as many layers, and the even width that comes closest
-to its number of parameters. The language model has what is plain in the AWD-LSTM (Merity et al. 2018, arXiv 1708.02182,
-sections 4 and 5): tied weights, one dropout mask for all steps of a sequence, its initialisation; it has no DropConnect
-and no averaged SGD, and begins every context with an empty state, as the batches are those of the Transformer.
+They are of the size of the Transformer that a recipe describes: as many layers, unless told otherwise, and the even
+width that comes closest to its number of parameters. The language model has what is plain in the AWD-LSTM (Merity et
+al. 2018, arXiv 1708.02182, sections 4 and 5): tied weights, one dropout mask for all steps of a sequence, its
+initialisation; it has no DropConnect and no averaged SGD, and begins every context with an empty state, as the batches
+are those of the Transformer.
 
 The encoder-decoder has the bidirectional encoder of Bahdanau et al. (2015, arXiv 1409.0473, section 3.2) and the global
 attention of Luong et al. (2015, arXiv 1508.04025, section 3.1, score "general", without input feeding).
@@ -66,11 +67,12 @@ class _PreTrainedLSTM(PreTrainedModel):
     base_model_prefix = "lstm"
     _tied_weights_keys = {"lm_head.weight": "embed_tokens.weight"}
     embedding_bound = 0.1
+    output_bias = False
 
     def __init__(self, config: LSTMConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=self.output_bias)
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.embed_tokens
@@ -82,10 +84,14 @@ class _PreTrainedLSTM(PreTrainedModel):
         if isinstance(module, nn.Embedding | nn.LSTM | nn.Linear):
             for parameter in module.parameters():
                 init.uniform_(parameter, -bound, bound)
+        if module is self.lm_head and module.bias is not None:
+            init.zeros_(module.bias)
 
 
 class LSTMForCausalLM(_PreTrainedLSTM, GenerationMixin):
     """A language model: `num_hidden_layers` LSTMs, one above the other."""
+
+    output_bias = True  # as theirs: how frequent each token is needs no LSTM
 
     def __init__(self, config: LSTMConfig):
         super().__init__(config)
@@ -106,7 +112,9 @@ class LSTMForCausalLM(_PreTrainedLSTM, GenerationMixin):
         **ignored: Any,
     ) -> CausalLMOutput:
         """Loss and logits, with the meaning that they have for `PaperformerForCausalLM`; padding is on the right."""
-        hidden = self._drop(self.embed_tokens(input_ids))  # (B, T, H)
+        # Scaled as in Vaswani et al. (2017), 3.4: of embeddings as small as the output layer wants them, an LSTM learns
+        # nothing but frequencies for hundreds of steps of Adam.
+        hidden = self._drop(self.embed_tokens(input_ids) * self.config.hidden_size**0.5)  # (B, T, H)
         for layer in self.layers:
             hidden = self._drop(layer(hidden)[0])
         targets = None if labels is None else self.aligned_labels(labels)
@@ -232,12 +240,17 @@ class LSTMForConditionalGeneration(_PreTrainedLSTM, GenerationMixin):
 LSTM = type[LSTMForCausalLM] | type[LSTMForConditionalGeneration]
 
 
-def lstm_objective(objective: Objective) -> Objective:
-    """The same objective, data and batches, with an LSTM of the size of the Transformer that a recipe describes."""
+def lstm_objective(objective: Objective, layers: int | None = None) -> Objective:
+    """The same objective, data and batches, with an LSTM of the size of the Transformer that a recipe describes.
+
+    Args:
+        objective: whose task it is.
+        layers: of the LSTM (of an encoder-decoder, of each side); None: as many as the Transformer has.
+    """
 
     def make_task(recipe: Recipe[Any], splits: Splits, tokenizers: Tokenizers) -> Task:
         task = objective.make_task(recipe, splits, tokenizers)
-        build = partial(_build, recipe, task.build_model)
+        build = partial(_build, recipe, task.build_model, layers)
         with torch.device("meta"):
             weights = build().num_parameters()
         # Every weight is used once a token, the tied one as the output layer: 2 operations, and twice that backward.
@@ -250,13 +263,15 @@ def _count_tokens(batch: Batch) -> int:
     return int((batch["labels"] != -100).sum())
 
 
-def _build(recipe: Recipe[Any], build_transformer: Callable[[], PreTrainedModel]) -> PreTrainedModel:
+def _build(
+    recipe: Recipe[Any], build_transformer: Callable[[], PreTrainedModel], layers: int | None
+) -> PreTrainedModel:
     """An LSTM of the size of a Transformer; the random numbers that are drawn are those for its own weights."""
     with torch.device("meta"):
         transformer = build_transformer()
     config: Any = transformer.config
     kind: LSTM = LSTMForConditionalGeneration if config.is_encoder_decoder else LSTMForCausalLM
-    layers = config.decoder_layers if config.is_encoder_decoder else config.num_hidden_layers
+    layers = layers or (config.decoder_layers if config.is_encoder_decoder else config.num_hidden_layers)
     shared = ["vocab_size", "dropout", "label_smoothing", "max_position_embeddings"]
     shared += ["pad_token_id", "bos_token_id", "eos_token_id"]
     shared += ["decoder_start_token_id"] if config.is_encoder_decoder else []

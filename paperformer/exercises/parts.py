@@ -27,7 +27,13 @@ Fields = Mapping[str, Any]
 
 
 def train_part(
-    folder: Path, name: str, fields: Fields, *, config: str | None = None, is_lstm: bool = False
+    folder: Path,
+    name: str,
+    fields: Fields,
+    *,
+    config: str | None = None,
+    is_lstm: bool = False,
+    lstm_layers: int | None = None,
 ) -> RunRecord:
     """A finished run of an exercise, trained as far as it is not.
 
@@ -37,6 +43,7 @@ def train_part(
         fields: its recipe's.
         config: the recipe that they override, if any.
         is_lstm: whether an LSTM of the same size stands in for the recipe's Transformer.
+        lstm_layers: of the LSTM; by default as many as the Transformer has.
 
     Raises:
         InputError: if the part is there, and was trained with other options; or as `training.run.run` does.
@@ -55,7 +62,7 @@ def train_part(
     say(f"== {path}")
     make_quiet()
     objective = objective_of(recipe)
-    run(lstm_objective(objective) if is_lstm else objective, recipe, objective.command(recipe.arguments))
+    run(lstm_objective(objective, lstm_layers) if is_lstm else objective, recipe, objective.command(recipe.arguments))
     return read_run(path)
 
 

@@ -56,6 +56,8 @@ def _build_adafactor(model: nn.Module, options: Optimization) -> list[torch.opti
 
 def _build_muon(model: nn.Module, options: Optimization) -> list[torch.optim.Optimizer]:
     matrices = _linear_weights(block for block in model.modules() if isinstance(block, TransformerBlock))
+    recurrent = [layer for layer in model.modules() if isinstance(layer, nn.RNNBase)]  # exercises compare with them
+    matrices |= {p for layer in recurrent for p in layer.parameters() if p.dim() == 2}
     muon = torch.optim.Muon(
         [p for p in _trained(model) if p in matrices],
         lr=0.0,

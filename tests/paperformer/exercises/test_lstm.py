@@ -78,6 +78,22 @@ def test_attention_learns_where_to_look_soon() -> None:
     assert loss < 2  # smaller embeddings are at 3.2 then; a guess has 3.5
 
 
+def test_the_language_model_learns_which_token_follows_soon() -> None:
+    model = LSTMForCausalLM(config(hidden_size=32))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    following = torch.randperm(37)
+    tokens = [torch.randint(37, (8,))]
+    for _ in range(15):
+        tokens.append(following[tokens[-1]])
+    ids = torch.stack(tokens, 1)
+    for _ in range(100):
+        loss = model(ids, labels=ids).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.7  # with embeddings that are not scaled it is 1 then
+
+
 @pytest.mark.parametrize("kind", [LSTMForCausalLM, LSTMForConditionalGeneration])
 def test_it_is_as_it_was_saved_and_generates_what_its_logits_say(kind: type[PreTrainedModel], tmp_path: Path) -> None:
     model = kind(config()).eval()

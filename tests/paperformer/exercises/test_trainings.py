@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from paperformer.exercises.lstm import LSTMForCausalLM, lstm_objective
 from paperformer.exercises.norms import PLACES
 from paperformer.exercises.parts import forget_parts
 from paperformer.exercises.reversal import Sequences, accuracy_by_length
+from paperformer.training.evaluation.metrics import LOSS
 from paperformer.training.reporting.comparison import read_run
 from paperformer.training.run import make_tokenizers
 from paperformer.training.tasks.objective import Objective
@@ -152,6 +154,49 @@ def test_the_lstm_has_not_the_flops_of_a_transformer(lstm: Done) -> None:
     assert task.flops_of(batch) == 6 * lstm.figures["lstm-steps"]["parameters"] * batch["labels"].numel()
     loaded = LSTMForCausalLM.from_pretrained(lstm.folder / "lstm-steps" / "model")
     assert loaded.num_parameters() == lstm.figures["lstm-steps"]["parameters"]
+
+
+@pytest.fixture(scope="module")
+def twin(lstm: Done) -> Done:
+    run = lstm.folder / "transformer"
+    return do(lstm.folder, "lstm_twin", run, layers=2, learning_rate=0.01, max_new_tokens=4, continuations=1)
+
+
+@pytest.mark.proof
+def test_the_twin_of_a_run_has_its_size_its_batches_and_its_time(lstm: Done, twin: Done) -> None:
+    of_run, of_twin = twin.figures["Transformer"], twin.figures["LSTM"]
+    assert of_twin["parameters"] == pytest.approx(of_run["parameters"], rel=0.1)
+    trial = read_run(twin.folder / "trial")
+    run = read_run(lstm.folder / "transformer")
+    assert of_twin["steps"] == steps_in_the_same_time(run, trial)
+    recipe = read_run(twin.folder / "lstm").recipe
+    assert recipe["optimization.learning_rate"] == 0.01
+    assert recipe["optimization.schedule"] == run.recipe["optimization.schedule"]
+    with_two = partial(lstm_objective, layers=2)
+    assert_same_batches([task_of(run.path), task_of(twin.folder / "lstm", with_two)])
+    assert json.loads((twin.folder / "lstm" / "config.json").read_text("utf-8"))["num_hidden_layers"] == 2
+
+
+@pytest.mark.proof
+def test_the_end_of_a_line_counts_as_a_word_of_published_perplexities(lstm: Done, twin: Done) -> None:
+    (data,) = lstm.folder.glob("data-*")
+    text = (data / "test.txt").read_text("utf-8")
+    for name, run in (("Transformer", lstm.folder / "transformer"), ("LSTM", twin.folder / "lstm")):
+        (loss,) = (score for score in read_run(run).test if score.metric is LOSS)
+        per_word = loss.value * loss.count / len(f"{text}".replace("\n", " <eos> ").split())
+        assert twin.figures[name]["test_perplexity_per_word_or_line_end"] == pytest.approx(math.exp(per_word))
+        assert f"{math.exp(per_word):.2f} |" in twin.card
+
+
+@pytest.mark.proof
+def test_a_twin_of_other_layers_or_of_another_model_is_refused(
+    refused: Callable[..., str], lstm: Done, twin: Done, tmp_path: Path
+) -> None:
+    run = lstm.folder / "transformer"
+    message = refused("exercise", "lstm_twin", run, "--layers", 1, "--output_dir", twin.folder.parent)
+    assert message.startswith(f"{twin.folder / 'trial'} was trained with 2 layers, and this asks for 1; give --over")
+    message = refused("exercise", "lstm_twin", tmp_path, "--output_dir", tmp_path)
+    assert message.startswith(f"{tmp_path} is no finished run (")
 
 
 def test_the_sample_is_of_whole_lines_that_follow_each_other(text: Path) -> None:

@@ -106,6 +106,15 @@ def test_muon_has_the_matrices_of_the_blocks_and_adamw_all_else(make: Callable[.
     assert members(model, adamw)[0.0] == everything - decayed - IN_BLOCKS[make]
 
 
+def test_muon_has_the_matrices_of_recurrent_layers_too() -> None:
+    model = nn.Sequential(nn.Embedding(5, 4), nn.LSTM(4, 4, num_layers=2), nn.Linear(4, 5))
+    muon, adamw = build_optimizers(model, Optimization(optimizer="muon"))
+    matrices = {"1.weight_ih_l0", "1.weight_hh_l0", "1.weight_ih_l1", "1.weight_hh_l1"}
+    names = {p: name for name, p in model.named_parameters()}
+    assert {names[p] for group in muon.param_groups for p in group["params"]} == matrices
+    assert {names[p] for group in adamw.param_groups for p in group["params"]} == set(names.values()) - matrices
+
+
 @pytest.mark.parametrize("name", ["adamw", "adam", "adafactor", "muon", "schedule_free"])
 def test_every_parameter_is_trained_once_unless_it_is_frozen(name: str) -> None:
     model = make_seq2seq()

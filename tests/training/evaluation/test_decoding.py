@@ -8,7 +8,7 @@ from paperformer import (
     train_tokenizer,
 )
 from paperformer.training.data.batches.token_budget import pad
-from paperformer.training.evaluation.decoding import translate
+from paperformer.training.evaluation.decoding import source_batches, translate
 from paperformer.training.evaluation.perplexity import (
     loss_per_token,
 )
@@ -46,6 +46,19 @@ def test_translate_keeps_the_order_and_batching_changes_nothing(translator: tupl
     one_by_one = [translate(model, tokenizer, [source], num_beams=num_beams)[0] for source in sources]
     assert together == one_by_one
     assert len(set(together)) == 6  # or the order would not show
+
+
+def test_four_hypotheses_of_a_source_count_as_one(translator: tuple) -> None:
+    model, tokenizer, sources = translator
+    (length,) = {len(ids) for ids in tokenizer([sources[0]] * 64).input_ids}
+
+    def sizes(hypotheses: int) -> list[int]:
+        options = {"max_length": 64, "hypotheses": hypotheses, "tokens_per_batch": 16 * length}
+        return [len(batch.rows) for batch in source_batches(model, tokenizer, [sources[0]] * 64, **options)]
+
+    assert sizes(1) == sizes(4) == [16] * 4
+    assert sizes(8) == [8] * 8
+    assert sizes(1000) == [1] * 64
 
 
 def test_translate_truncates_and_takes_nothing(translator: tuple) -> None:

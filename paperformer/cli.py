@@ -24,6 +24,7 @@ from .commands.sweeps import sweep
 from .commands.text.prompts import generate
 from .commands.text.translation import translate
 from .commands.training import TRAINED, make_prepare, make_train, plan, quickstart
+from .training.console.colours import paint_help
 from .training.console.input_error import InputError, one_line_errors
 from .training.console.progress import is_first_process
 from .training.console.suggestions import suggest
@@ -143,7 +144,7 @@ def _dispatch(words: str, group: Group, arguments: list[str]) -> None:
     """Goes on with the first of the arguments; `words` are those before it, which name the group."""
     name, *rest = arguments or [""]
     if name in ("-h", "--help"):
-        print(_help(words, group))
+        print(paint_help(_help(words, group), sys.stdout))
         return
     if name not in group.commands:
         said = f"'{name}' is no {group.member}" if name else f"the {group.member} is missing"

@@ -6,6 +6,7 @@ import os
 # Nothing here is fetched; without this, transformers looks for an adapter on the Hub even where `local_files_only` is
 # given, and tries for 20 seconds if there is no network. Before the first import: huggingface_hub reads it then.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.pop("FORCE_COLOR", None)  # which continuous integration may set: what is printed is compared
 
 import pytest
 from hypothesis import settings

@@ -1,6 +1,5 @@
 """Commands about tokenizers: train one, look inside, compare several on a text."""
 
-import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ftfy.formatting import display_ljust
 
+from ..training.console.colours import is_coloured, paint
 from ..training.console.input_error import InputError
 from ..training.console.tables import align_rows, measure_width
 from .loading import load_fast_tokenizer
@@ -245,9 +245,8 @@ def _comparison(totals: "dict[str, Measurement]", sizes: dict[str, int]) -> str:
 
 def _split(tokens: Sequence[str]) -> str:
     """Tokens side by side, on alternating colours if the output is a terminal that is to have colours."""
-    is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    if not is_coloured:
+    if not is_coloured(sys.stdout):
         return "|".join(tokens)
     return "".join(
-        f"\x1b[30;48;5;{BACKGROUNDS[index % len(BACKGROUNDS)]}m{token}\x1b[0m" for index, token in enumerate(tokens)
+        paint(token, f"30;48;5;{BACKGROUNDS[index % len(BACKGROUNDS)]}") for index, token in enumerate(tokens)
     )

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .colours import is_coloured, paint
+
 
 class InputError(ValueError):
     """Something the user gave cannot be used: the message, one line, says what, where, and what would be right."""
@@ -30,10 +32,10 @@ def one_line_errors() -> Iterator[None]:
             if sys.stdout is not None:  # as it is where standard output was closed
                 sys.stdout.flush()  # or a closed pipe would show only when Python ends, too late to be caught
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _say("error:", str(error))
         sys.exit(2)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        _say("interrupted")
         sys.exit(130)
     except BrokenPipeError:
         if not _is_stdout_closed():
@@ -44,9 +46,15 @@ def one_line_errors() -> Iterator[None]:
         # Files say themselves where they cannot be written; what is left is standard output on a full disk.
         if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        print(f"error: standard output cannot be written: {error.strerror}", file=sys.stderr)
+        _say("error:", f"standard output cannot be written: {error.strerror}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
+
+
+def _say(how: str, why: str = "") -> None:
+    """How a program ends, in red where there are colours, and why."""
+    word = paint(how, "1;31") if is_coloured(sys.stderr) else how
+    print(" ".join(filter(None, (word, why))), file=sys.stderr)
 
 
 def _is_stdout_closed() -> bool:

@@ -5,15 +5,17 @@ it knows neither the line of a file nor which name was meant.
 """
 
 import inspect
+import sys
 import types
 from argparse import ArgumentError
 from collections import deque
 from collections.abc import Callable, Sequence, Set
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TextIO, Union, get_args, get_origin
 
 from docstring_parser import parse as parse_docstring
 from jsonargparse import ArgumentParser, Namespace, set_parsing_settings
 
+from ..console.colours import paint_help
 from ..console.input_error import InputError
 from ..console.suggestions import suggest
 from .recipe_file import Given, RecipeFile
@@ -27,6 +29,17 @@ _WITHOUT_VALUE = ("--help", "--print_config")
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
 
 
+class _Parser(ArgumentParser):
+    """jsonargparse's, with coloured help where argparse has no colours of its own: before Python 3.14."""
+
+    def print_help(self, file: TextIO | None = None) -> None:
+        if sys.version_info >= (3, 14):
+            super().print_help(file)
+        else:
+            stream = sys.stdout if file is None else file
+            stream.write(paint_help(self.format_help(), stream))
+
+
 class CommandLine:
     """The options of a program, or of one command of it.
 
@@ -35,7 +48,7 @@ class CommandLine:
     """
 
     def __init__(self, **options: Any):
-        self.parser = ArgumentParser(allow_abbrev=False, exit_on_error=False, **options)
+        self.parser = _Parser(allow_abbrev=False, exit_on_error=False, **options)
         self.fields: dict[str, Any] = {}
         """All options, by their names without the dashes, and their types."""
         self.required: list[str] = []

@@ -95,8 +95,8 @@ def check(
         model: A model's folder, its name on the Hub, or that of one that comes with paperformer: cldr-en-de,
             shakespeare.
         dtype: Compare bfloat16 or int8 with float32, instead: log-probabilities, tokens, perplexity, memory and time.
-        text: File to compare on: running text, or sentences, one a line. By default what the model's run has left of
-            its test set, or else random tokens.
+        text: File to compare on: running text, or sentences, one a line. By default the test text of the model's run;
+            or else random tokens, of which there is no perplexity.
         sequences: How many sentences, or windows of running text, are compared at the most.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """

@@ -41,10 +41,12 @@ class Comparison:
     """Of all differences."""
     explained: float
     """The same, where our own weights are rounded in the same way: what the quantisation explains."""
+    likeliest: float | None
+    """The share of tokens in whose place both find the same token the likeliest; None of another engine than torch."""
     identical: dict[str, int]
     """How many sequences are decoded to the same tokens, by the kind of search."""
     quality: dict[str, tuple[float, float]]
-    """BLEU, or perplexity a token: of the model, of the export."""
+    """BLEU, or perplexity a token: of the model, of the export; of text that people wrote."""
     megabytes: tuple[float, float]
     milliseconds: tuple[float, float]
     """A sequence, in the median of some rounds that alternate."""
@@ -109,7 +111,7 @@ def compare(
         identical[name] = sum(own == other for own, other in zip(*found, strict=True))
         if sample.references is not None and beams == num_beams:
             quality["BLEU"] = tuple(_bleu(exportable, outputs, sample.references) for outputs in found)
-    if family == "lm":
+    if family == "lm" and sample.is_written:
         other_values = theirs.values(sample.inputs, sample.outputs)
         quality["perplexity"] = tuple(
             float(np.exp(-np.concatenate(each).mean(dtype=np.float64))) for each in (values, other_values)
@@ -129,6 +131,7 @@ def compare(
         difference=float(np.abs(differences).max(initial=0.0)),
         root_mean_square=_root_mean_square(differences),
         explained=explained,
+        likeliest=_same_likeliest(ours, theirs, sample),
         identical=identical,
         quality=quality,  # type: ignore[arg-type]  # of two engines
         megabytes=megabytes,
@@ -168,6 +171,14 @@ def _differences(values: list[np.ndarray], theirs: Engine, sample: Sample) -> tu
 
 def _root_mean_square(differences: np.ndarray) -> float:
     return float(np.sqrt((differences.astype(np.float64) ** 2).mean())) if differences.size else 0.0
+
+
+def _same_likeliest(ours: TorchEngine, theirs: Engine, sample: Sample) -> float | None:
+    """In what share of the places both find the same token the likeliest."""
+    if not isinstance(theirs, TorchEngine):
+        return None
+    own, other = (engine.likeliest(sample.inputs, sample.outputs) for engine in (ours, theirs))
+    return float((np.concatenate(own) == np.concatenate(other)).mean()) if own else None
 
 
 def _gap(ours: TorchEngine, given: list[int], own: list[int], other: list[int]) -> float:

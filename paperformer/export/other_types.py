@@ -46,7 +46,7 @@ def compare_dtype(
     theirs = compute_in(copy.deepcopy(ours), dtype, model)
     exportable = Exportable(ours, load_tokenizer(model), load_target_tokenizer(ours))
     facts = ExportFile.of(exportable.config, format="torch", quantization=dtype, model=model, compared="logits")
-    sample = sample_of(exportable, facts, model, text, None).first(sequences)
+    sample = sample_of(exportable, facts, model, text, None, of_test=True).first(sequences)
     say(f"comparing {dtype} with float32 on {len(sample.inputs):,} sequences ({sample.origin})")
     found = compare(
         TorchEngine(ours, facts),

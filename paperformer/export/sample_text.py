@@ -3,11 +3,14 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import yaml
 
 from ..training.console.input_error import InputError
+from ..training.data.corpus import Corpus
 from ..training.data.text.lines import read_lines
 from .export_file import ExportFile
 from .formats.format import Exportable
@@ -18,6 +21,8 @@ RANDOM = 8
 """Sequences of random tokens."""
 PROMPT = 8
 """Tokens of each window that a language model goes on from."""
+TEST_ROWS = 1000
+"""Pairs, or pieces of running text, that are read of a test split."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,8 @@ class Sample:
     """What follows each: a reference, the rest of a text; empty where that is not known, and of an encoder."""
     references: list[str] | None = None
     """Raw, of each input."""
+    is_written: bool = True
+    """Whether people wrote it: how likely random tokens are, or what the model itself has put out, says nothing."""
 
     def first(self, count: int) -> "Sample":
         """The first few."""
@@ -39,7 +46,13 @@ class Sample:
 
 
 def sample_of(
-    exportable: Exportable, facts: ExportFile, model: str, text: Path | None, references: Sequence[str] | None
+    exportable: Exportable,
+    facts: ExportFile,
+    model: str,
+    text: Path | None,
+    references: Sequence[str] | None,
+    *,
+    of_test: bool = False,
 ) -> Sample:
     """The text for a comparison.
 
@@ -50,13 +63,17 @@ def sample_of(
         text: a file given for it: sentences to translate, running text; None: what the model's run has left in its
             evaluation folder, or else random tokens.
         references: raw translations of the lines of `text`.
+        of_test: whether to prefer the run's test text, if none is given, where the cache of its data still has it.
 
     Raises:
         InputError: if there is not a reference for each line, or the text is empty.
     """
     if text is None:
-        run = Path(model).resolve().parent / "evaluation" / "samples.jsonl"
-        if Path(model).is_dir() and run.is_file() and (found := _sample_of_run(exportable, facts, run)):
+        run = Path(model).resolve().parent
+        if of_test and Path(model).is_dir() and (found := _sample_of_test(exportable, facts, run)):
+            return found
+        samples = run / "evaluation" / "samples.jsonl"
+        if Path(model).is_dir() and samples.is_file() and (found := _sample_of_run(exportable, facts, samples)):
             return found
         return _random_sample(exportable, facts)
     lines = [line or "" for line in read_lines(text)]
@@ -101,6 +118,31 @@ def _windows(exportable: Exportable, facts: ExportFile, text: str, origin: str) 
     return Sample(origin, [[*start, *window[:PROMPT]] for window in windows], [window[PROMPT:] for window in windows])
 
 
+def _sample_of_test(exportable: Exportable, facts: ExportFile, run: Path) -> Sample | None:
+    """What a run was tested on, read from the cache of its data; None where that has been deleted, or is of a task in
+    which text is changed before it is given to the model."""
+    try:
+        recipe = yaml.safe_load((run / "recipe.yaml").read_text("utf-8"))
+        data = json.loads((run / "data.json").read_text("utf-8"))
+        cache = Path(recipe["data"]["cache_dir"] or run.parent / ".cache").expanduser()
+        rows = list(islice(Corpus(cache / data["test"]["folder"]).dataset, TEST_ROWS))
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        return None
+    if facts.family == "seq2seq":
+        if not rows or "target" not in rows[0]:
+            return None
+        sources, references = [row["source"] for row in rows], [row["target"] for row in rows]
+        return _sentences(exportable, facts, sources, references, "the run's test set", True)
+    texts = [row["text"] for row in rows]
+    if facts.family == "encoder":
+        lines = [line for text in texts for line in text.splitlines() if line.strip()]
+        return _sentences(exportable, facts, lines, [""] * len(lines), "the run's test text", False) if lines else None
+    try:
+        return _windows(exportable, facts, "".join(texts), "the run's test text")
+    except InputError:
+        return None
+
+
 def _sample_of_run(exportable: Exportable, facts: ExportFile, path: Path) -> Sample | None:
     """What a run has left of its test set: sources, references and outputs, or prompts and continuations."""
     try:
@@ -111,7 +153,8 @@ def _sample_of_run(exportable: Exportable, facts: ExportFile, path: Path) -> Sam
         return None
     if facts.family == "lm":
         try:
-            return _windows(exportable, facts, "\n".join("".join(row) for row in rows), "the run's samples")
+            text = "\n".join("".join(row) for row in rows)
+            return replace(_windows(exportable, facts, text, "the run's samples"), is_written=False)
         except InputError:
             return None
     translated = facts.family == "seq2seq" and all(len(row) == 3 for row in rows)
@@ -133,4 +176,4 @@ def _random_sample(exportable: Exportable, facts: ExportFile) -> Sample:
     outputs = [[] for _ in inputs] if facts.family == "encoder" else sequences(config.vocab_size, 1)
     if facts.family == "seq2seq":
         inputs = [[*ids, *facts.end_ids[:1]] for ids in inputs]
-    return Sample("random tokens", inputs, outputs)
+    return Sample("random tokens", inputs, outputs, is_written=False)

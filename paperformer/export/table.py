@@ -20,6 +20,9 @@ def rows_of(facts: ExportFile, comparison: Comparison) -> list[list[str]]:
     ]
     if comparison.explained:
         rows.append(["the same, where only the weights are rounded", f"{comparison.explained:.1e}", ""])
+    if comparison.likeliest is not None:
+        token = "token for a place" if facts.family == "encoder" else "next token"
+        rows.append([f"the same likeliest {token}", "", f"{100 * comparison.likeliest:.2f} %"])
     rows += [
         [f"the same tokens, {search}", "", f"{same:,} of {count:,}"] for search, same in comparison.identical.items()
     ]
@@ -32,19 +35,20 @@ def rows_of(facts: ExportFile, comparison: Comparison) -> list[list[str]]:
 def text_of(facts: ExportFile, comparison: Comparison) -> str:
     """The table for a terminal, and over what it was measured."""
     rows = [_titles_of(facts), *rows_of(facts, comparison)]
-    return f"{align_rows(rows, right={1, 2})}\n{_basis_of(comparison)}"
+    return f"{align_rows(rows, right={1, 2})}\n{_basis_of(facts, comparison)}"
 
 
 def markdown_of(facts: ExportFile, comparison: Comparison) -> str:
     """A section of Markdown, as it can go into a card."""
     table = markdown_table(["Measured", *_titles_of(facts)[1:]], rows_of(facts, comparison), {1, 2})
-    return f"## Export to {facts.format}, {facts.quantization}\n\n{table}\n\n{_basis_of(comparison)}\n"
+    return f"## Export to {facts.format}, {facts.quantization}\n\n{table}\n\n{_basis_of(facts, comparison)}\n"
 
 
-def _basis_of(comparison: Comparison) -> str:
+def _basis_of(facts: ExportFile, comparison: Comparison) -> str:
     threads = "one thread" if comparison.threads == 1 else f"{comparison.threads} threads"
     beams = f"beam {comparison.num_beams}" if comparison.num_beams > 1 else "greedily"
+    lacking = "" if facts.family != "lm" or comparison.quality else " With --text FILE there are perplexities as well."
     return (
         f"Measured over {comparison.sequences:,} sequences ({comparison.sample}), {comparison.tokens:,} tokens; "
-        f"time: decoded {beams} in batches of 16, {threads}, the median of three rounds in turn."
+        f"time: decoded {beams} in batches of 16, {threads}, the median of three rounds in turn.{lacking}"
     )

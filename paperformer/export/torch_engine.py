@@ -1,5 +1,6 @@
 """Our own models, run by torch: what exports are compared with."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,21 +28,34 @@ class TorchEngine(Engine):
     def values(self, inputs: Ids, outputs: Ids) -> list[np.ndarray]:
         found = []
         for given, following in zip(inputs, outputs, strict=True):
-            model: Any = self.model
-            source = torch.tensor([list(given)])
-            if self.facts.family == "encoder":
-                owner = model if self.facts.compared == "logits" else model.model
-                found.append(owner(input_ids=source)[self.facts.compared][0].float().numpy())
-                continue
-            if self.facts.family == "seq2seq":
-                wanted = [*following, self.facts.end_ids[0]]
-                target = torch.tensor([[self.facts.start_id, *following]])
-                logits = model(input_ids=source, decoder_input_ids=target).logits[0]  # (T + 1, V)
-            else:
-                wanted = list(following)
-                logits = model(input_ids=torch.tensor([[*given, *following]])).logits[0, len(given) - 1 : -1]  # (T, V)
-            found.append(logits.float().log_softmax(-1)[torch.arange(len(wanted)), torch.tensor(wanted)].numpy())
+            logits = self._logits(given, following)
+            if self.facts.family != "encoder":
+                ends = self.facts.end_ids[:1] if self.facts.family == "seq2seq" else []
+                wanted = torch.tensor([*following, *ends])
+                logits = logits.log_softmax(-1)[torch.arange(len(wanted)), wanted]
+            found.append(logits.numpy())
         return found
+
+    @torch.no_grad()
+    def likeliest(self, inputs: Ids, outputs: Ids) -> list[np.ndarray]:
+        """The likeliest token at each place whose values `values` has, (T,); nothing of an encoder's states."""
+        if self.facts.compared != "logits" and self.facts.family == "encoder":
+            return []
+        return [self._logits(*texts).argmax(-1).numpy() for texts in zip(inputs, outputs, strict=True)]
+
+    def _logits(self, given: Sequence[int], following: Sequence[int]) -> torch.Tensor:
+        """Of each token that follows, and of the end of a translation, (T, V); of an encoder what is compared."""
+        model: Any = self.model
+        source = torch.tensor([list(given)])
+        if self.facts.family == "encoder":
+            owner = model if self.facts.compared == "logits" else model.model
+            found = owner(input_ids=source)[self.facts.compared][0]
+        elif self.facts.family == "seq2seq":
+            target = torch.tensor([[self.facts.start_id, *following]])
+            found = model(input_ids=source, decoder_input_ids=target).logits[0]
+        else:
+            found = model(input_ids=torch.tensor([[*given, *following]])).logits[0, len(given) - 1 : -1]
+        return found.float()  # type: ignore[no-any-return]  # of a model of any class
 
     @torch.no_grad()
     def decode(self, inputs: Ids, *, num_beams: int, length_penalty: float, max_new_tokens: int) -> list[list[int]]:

@@ -10,7 +10,7 @@ import types
 from argparse import ArgumentError
 from collections import deque
 from collections.abc import Callable, Sequence, Set
-from typing import Any, Literal, TextIO, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from docstring_parser import parse as parse_docstring
 from jsonargparse import ArgumentParser, Namespace, set_parsing_settings
@@ -32,7 +32,7 @@ _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str:
 class _Parser(ArgumentParser):
     """jsonargparse's, with coloured help where argparse has no colours of its own: before Python 3.14."""
 
-    def print_help(self, file: TextIO | None = None) -> None:
+    def print_help(self, file: Any = None) -> None:
         if sys.version_info >= (3, 14):
             super().print_help(file)
         else:

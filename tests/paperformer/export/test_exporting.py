@@ -86,8 +86,8 @@ def test_a_language_model_with_rounded_weights(lm: Saved, tmp_path: Path) -> Non
     assert found.megabytes[1] < 0.7 * found.megabytes[0]
     assert not (tmp_path / "out" / "float32").exists()
     assert found.sample == "random tokens"
-    before, after = found.quality["perplexity"]
-    assert after == pytest.approx(before, rel=0.02)
+    assert found.quality == {}  # how likely random tokens are says nothing
+    assert "With --text FILE there are perplexities as well." in (tmp_path / "out" / "export.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("part", ["k_proj.weight", "mlp_residual.norm.bias", "lm_head.bias"])

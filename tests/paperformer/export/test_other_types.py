@@ -1,8 +1,12 @@
 """Models computed in bfloat16 and int8: by the commands, from Python, and compared with float32 first."""
 
 import re
+import shutil
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 import torch
 
@@ -10,6 +14,8 @@ import paperformer
 from paperformer.cli import main
 from paperformer.commands.loading import compute_in, load
 from paperformer.export import other_types
+from paperformer.export.export_file import ExportFile
+from paperformer.export.torch_engine import TorchEngine
 from paperformer.serving.engines.loading import load_engine
 from paperformer.training.console.input_error import InputError
 
@@ -39,6 +45,63 @@ def test_bfloat16_is_compared_as_well(seq2seq: Saved, encoder: Saved) -> None:
     assert found.difference > 0
     assert found.megabytes[1] == pytest.approx(found.megabytes[0] / 2)
     assert other_types.compare_dtype(str(encoder.folder), "bfloat16", sequences=1)[1].difference > 0
+
+
+def write_run(folder: Path, model: Path, rows: dict[str, list[Any]], cached: bool) -> str:
+    """A model in the folder of a run that was tested on some rows, which the cache still has or not."""
+    shutil.copytree(model, folder / "model")
+    (folder / "recipe.yaml").write_text("data: {cache_dir: null}", "utf-8")
+    (folder / "data.json").write_text('{"test": {"folder": "text-1"}}', "utf-8")
+    (folder / "evaluation").mkdir()
+    (folder / "evaluation" / "samples.jsonl").write_text('["A dog runs over the", " green grass again."]\n', "utf-8")
+    if cached:
+        table = pa.table(rows)
+        (folder.parent / ".cache" / "text-1").mkdir(parents=True)
+        path = folder.parent / ".cache" / "text-1" / "text.arrow"
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table)
+    return str(folder / "model")
+
+
+def test_a_runs_own_test_text_is_compared(lm: Saved, seq2seq: Saved, encoder: Saved, tmp_path: Path) -> None:
+    text = " ".join(TEXTS * 4)
+    (tmp_path / "text").write_text(text, "utf-8")
+    rows = {"text": [text[:100], text[100:]], "begins": [True, False]}
+    model = write_run(tmp_path / "lm" / "run", lm.folder, rows, cached=True)
+    found = [
+        other_types.compare_dtype(model, "bfloat16", sequences=1, text=text)[1] for text in (None, tmp_path / "text")
+    ]
+    assert found[0].sample == "the run's test text"
+    assert found[0].quality == found[1].quality != {}
+    pairs = {"source": TEXTS[::2], "target": TEXTS[1::2]}
+    model = write_run(tmp_path / "seq2seq" / "run", seq2seq.folder, pairs, cached=True)
+    assert other_types.compare_dtype(model, "bfloat16", sequences=1)[1].quality.keys() == {"BLEU"}
+    model = write_run(tmp_path / "encoder" / "run", encoder.folder, rows, cached=True)
+    assert other_types.compare_dtype(model, "bfloat16", sequences=1)[1].sample == "the run's test text"
+
+
+def test_what_nobody_wrote_has_no_perplexity(lm: Saved, tmp_path: Path, capsys) -> None:
+    model = write_run(tmp_path / "run", lm.folder, {}, cached=False)
+    for place, sample in ((model, "the run's samples"), (str(lm.folder), "random tokens")):
+        main(["check", place, "--dtype", "bfloat16", "--sequences", "2"])
+        said = capsys.readouterr().out
+        assert f"({sample})" in said
+        assert "\nperplexity" not in said
+        assert said.endswith("With --text FILE there are perplexities as well.\n")
+        assert re.search(r"^the same likeliest next token  +\d+\.\d\d %$", said, re.MULTILINE)
+
+
+def test_which_tokens_are_the_likeliest(lm: Saved, encoder: Saved, tmp_path: Path) -> None:
+    texts = lm.tokenizer(TEXTS[:2]).input_ids
+    inputs, outputs = [ids[:3] for ids in texts], [ids[3:] for ids in texts]
+    facts = ExportFile.of(lm.model.config, format="torch", quantization="float32", model="a model")
+    for ids, given, likeliest in zip(
+        texts, inputs, TorchEngine(lm.model, facts).likeliest(inputs, outputs), strict=True
+    ):
+        logits = lm.model(torch.tensor([ids])).logits[0]
+        assert likeliest.tolist() == logits.argmax(-1)[len(given) - 1 : -1].tolist()
+    states = ExportFile.of(encoder.model.config, format="onnx", quantization="float32", model="a model")
+    assert TorchEngine(encoder.model, states).likeliest(inputs, outputs) == []
 
 
 @needs_vnni

@@ -27,8 +27,8 @@ def runs(
     """List training runs, show one in full, or compare several: paperformer runs [NAME ...].
 
     With --web as a page in the browser, a file that needs no server: of all runs, a table to be sorted and filtered
-    with their curves (runs.html); of one, its report; of several, the same of those (comparison.html), and of two also
-    whether one is better than the other, and in which sentences. docs/reports.md shows it.
+    with their curves (runs.html); of one, its report; of several, the same of those (comparison.html), and whether the
+    others are better than the first; of two also in which sentences. docs/reports.md shows it.
 
     Args:
         names: Names of runs: none lists all, the newest first; one shows that run; several compares their scores and

@@ -1,6 +1,8 @@
 """The pages of `paperformer runs --web` in a browser: what they show and what can be done, and that they ask nobody."""
 
+import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +164,15 @@ def test_without_scripts_and_on_paper(driver: Any, report: Path) -> None:
     page = visit(driver, report)
     table = driver.find_element(By.CSS_SELECTOR, ".pf-charts details table")
     assert not table.is_displayed()
+    table.find_element(By.XPATH, "ancestor::details/summary").click()
+    assert table.is_displayed()
     with emulate(driver, scheme="dark", medium="print"):
         assert driver.find_element(By.TAG_NAME, "body").value_of_css_property("background-color") in WHITE
         assert page.all(".pf-tools, .pf-how, .pf-read, .pf-legend input") == []
-        assert table.size["height"] > 20
+        assert not table.is_displayed()
         assert driver.find_element(By.TAG_NAME, "pre").value_of_css_property("white-space") == "pre-wrap"
+    paper = base64.b64decode(driver.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"])
+    assert len(re.findall(rb"/Type */Page\b", paper)) <= 3
 
 
 WHITE = ("rgba(255, 255, 255, 1)", "rgb(255, 255, 255)")
@@ -221,6 +227,21 @@ def test_all_runs_are_sorted_filtered_and_drawn(driver: Any, all_runs: Path) -> 
     Select(page.wait("#kind")).select_by_visible_text("damaged")
     page.wait("#count", lambda each: each.text == f"2 of {MANY} runs")
     assert has_asked_nobody(page)
+
+
+def test_several_runs_against_the_first(driver: Any, folder: Path, report: Path) -> None:
+    finish(folder / "run-5", [f"the reference {number} {HOSTILE}" for number in range(20)])
+    path, _ = write_runs_page(folder, ["two", NAME, "run-5", "run-6"])
+    page = visit(driver, path)
+    text = page.wait("body").text
+    assert "Is one better than two?" in text
+    assert f"BLEU {NAME}" in text
+    assert "0.0010 0.0020 worse nrefs:1" in text  # of the one that is named NAME
+    assert "0.0010 0.0020 better nrefs:1" in text
+    assert "run-6: whether a difference is more than chance is not tested: both have to be finished first." in text
+    assert has_asked_nobody(page)
+    path, _ = write_runs_page(folder, ["damaged", "two", NAME, "run-5"])
+    assert "Is one better" not in path.read_text("utf-8")  # what they would be compared with is not there
 
 
 def test_two_runs_beside_each_other(driver: Any, folder: Path, report: Path) -> None:

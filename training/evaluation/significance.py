@@ -55,6 +55,21 @@ class Comparison:
         return "better" if self.metric.cost(self.system) < self.metric.cost(self.baseline) else "worse"
 
 
+def correct_p_values(p_values: Sequence[float]) -> list[float]:
+    """p-values of M tests of which any could have come out significant by chance, corrected for that.
+
+    By Holm's step-down procedure (Holm 1979): the lowest is multiplied by M, the next by M - 1, and so on, and none is
+    less than one before it. The probability that one test or more of those below 0.05 is wrong is 0.05 at the most,
+    however the tests depend on each other.
+    """
+    order = np.argsort(p_values, kind="stable")
+    factors = np.arange(len(p_values), 0, -1)
+    stepped = np.minimum(1.0, np.maximum.accumulate(factors * np.asarray(p_values, dtype=np.float64)[order]))
+    corrected = np.empty(len(p_values))
+    corrected[order] = stepped
+    return [float(each) for each in corrected]
+
+
 def compare_losses(baseline: PassageLosses, system: PassageLosses) -> Comparison:
     """Tests the perplexity of a system against that of a baseline on the same N passages, by paired bootstrap.
 

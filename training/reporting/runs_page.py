@@ -1,5 +1,5 @@
 """The page of runs: all of a folder in a table, their curves in the same charts, in what their recipes differ; and of
-two, whether one is better than the other, and in which sentences.
+those that were named, whether the others are better than the first, and of two in which sentences.
 
 It is one file that needs nothing beside itself and asks nobody for anything, so that it can be opened without a server,
 sent to somebody and looked at in years. Links lead to the reports of the runs, in their folders.
@@ -8,7 +8,7 @@ sent to somebody and looked at in years. Links lead to the reports of the runs, 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,8 +16,8 @@ from urllib.parse import quote
 from ..atomic_files import replace_file
 from ..console.input_error import InputError
 from ..console.progress import ProgressBar
-from ..evaluation.scored_split import compare_splits, read_scored_split
-from ..evaluation.significance import Comparison
+from ..evaluation.scored_split import ScoredSplit, compare_splits, read_scored_split
+from ..evaluation.significance import Comparison, correct_p_values
 from ..recipe.run import RunOptions
 from ..run_folder import RunFolder
 from .comparison import DAMAGE, RunRecord, differing_fields, list_runs, read_run, score_rows
@@ -33,6 +33,8 @@ COMPARISON_FILE = "comparison.html"
 HOLDS_RUNS = "holds runs"
 NO_RUN = {"not a run", HOLDS_RUNS, "unreadable"}
 """What is wrong with folders that have no report."""
+
+CANNOT_BE_READ = "what they have scored cannot be read"
 
 LONGEST_VALUE = 60
 """Characters of a recipe's field that a cell shows."""
@@ -88,6 +90,33 @@ class Pair:
     sentences: Sentences | None = None
 
 
+@dataclass(frozen=True)
+class Trial:
+    """One metric of a run, against the first of several."""
+
+    name: str
+    """Of the run."""
+
+    comparison: Comparison
+    corrected: float
+    """Its p-value, as one of several."""
+
+    @property
+    def verdict(self) -> str:
+        """Of the run, by the corrected p-value."""
+        return replace(self.comparison, p_value=self.corrected).verdict
+
+
+@dataclass(frozen=True)
+class Several:
+    """What is to be said of more than two runs beyond their figures."""
+
+    baseline: str
+    trials: Sequence[Trial]
+    untested: Mapping[str, str]
+    """Of the other runs, why."""
+
+
 @dataclass
 class _Columns:
     """The table's, as they come in."""
@@ -117,7 +146,7 @@ def write_runs_page(output_dir: Path, names: Sequence[str] = ()) -> tuple[Path, 
 
     Args:
         output_dir: the folder of the runs, in which the page comes to lie.
-        names: of the runs; none stands for all. Two are compared, the first as the baseline.
+        names: of the runs; none stands for all. They are compared with the first.
 
     Returns:
         Where it is, and what could not be done.
@@ -140,7 +169,7 @@ def write_runs_page(output_dir: Path, names: Sequence[str] = ()) -> tuple[Path, 
             if (run.path / REPORT_FILE).is_file():
                 reports[name] = quote(f"{name}/{REPORT_FILE}")
     page = output_dir / (COMPARISON_FILE if names else ALL_RUNS_FILE)
-    replace_file(page, build_runs_page(output_dir.name, runs, reports))
+    replace_file(page, build_runs_page(output_dir.name, runs, reports, is_tested=bool(names)))
     return page, notes
 
 
@@ -151,13 +180,16 @@ def _is_out_of_date(path: Path) -> bool:
     return not report.exists() or any(each.stat().st_mtime > report.stat().st_mtime for each in sources)
 
 
-def build_runs_page(title: str, runs: Mapping[str, RunRecord], reports: Mapping[str, str]) -> str:
+def build_runs_page(
+    title: str, runs: Mapping[str, RunRecord], reports: Mapping[str, str], *, is_tested: bool = False
+) -> str:
     """The page as HTML.
 
     Args:
         title: of the page.
         runs: by name; those that have a problem are in the table only.
         reports: where the report of each is.
+        is_tested: whether of more than two runs the others are tested against the first.
     """
     good = {name: run for name, run in runs.items() if not run.problem}
     records = {name: _read_records(run.path) for name, run in good.items()}
@@ -176,6 +208,7 @@ def build_runs_page(title: str, runs: Mapping[str, RunRecord], reports: Mapping[
         has_keys=len(runs) <= 2,
         data_of_charts=describe_charts(charts, records),
         pair=_compare(*good.items()) if is_pair else None,
+        several=_compare_several(good) if is_tested and len(good) > 2 and next(iter(runs)) in good else None,
     )
 
 
@@ -231,11 +264,35 @@ def _compare(baseline: tuple[str, RunRecord], system: tuple[str, RunRecord]) -> 
     names, runs = (baseline[0], system[0]), (baseline[1], system[1])
     fields = {name: [_value(run.recipe.get(name)).text for run in runs] for name in differing_fields(runs)}
     try:
-        splits = [read_scored_split(run.path / "evaluation") for run in runs if run.test]
-        if len(splits) < 2:
-            return Pair(names, fields, untested="both have to be finished first")
-        first, second = splits
-        comparisons, untested = compare_splits(first, second)
-        return Pair(names, fields, comparisons, untested, find_differences(first, second, names))
+        comparisons, untested, splits = _test(*runs)
+        return Pair(names, fields, comparisons, untested, find_differences(*splits, names) if splits else None)
     except DAMAGE as error:
-        return Pair(names, fields, untested=f"what they have scored cannot be read: {error}")
+        return Pair(names, fields, untested=f"{CANNOT_BE_READ}: {error}")
+
+
+def _compare_several(runs: Mapping[str, RunRecord]) -> Several:
+    """Whether runs are better than the first of them, each of which has a chance to be so by luck."""
+    (baseline, first), *others = runs.items()
+    found: list[tuple[str, Comparison]] = []
+    untested = {}
+    with ProgressBar(others, desc="tests of significance", unit=" runs") as bar:
+        for name, run in bar:
+            try:
+                comparisons, untested[name], _ = _test(first, run)
+                found += [(name, one) for one in comparisons]
+            except DAMAGE as error:
+                untested[name] = f"{CANNOT_BE_READ}: {error}"
+    trials = []
+    for metric in dict.fromkeys(one.metric for _, one in found):
+        those = [(name, one) for name, one in found if one.metric == metric]
+        corrected = correct_p_values([one.p_value for _, one in those])
+        trials += [Trial(name, one, p_value) for (name, one), p_value in zip(those, corrected, strict=True)]
+    return Several(baseline, trials, {name: reason for name, reason in untested.items() if reason})
+
+
+def _test(baseline: RunRecord, system: RunRecord) -> tuple[list[Comparison], str, list[ScoredSplit]]:
+    """Tests whether one of two runs is better than the other; or why not; and what both have scored, if they have."""
+    if not (baseline.test and system.test):
+        return [], "both have to be finished first", []
+    splits = [read_scored_split(run.path / "evaluation") for run in (baseline, system)]
+    return *compare_splits(*splits), splits

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from paperformer.training.console.input_error import InputError
 from paperformer.training.evaluation.passages import PassageLosses
-from paperformer.training.evaluation.significance import TestName, compare_losses, compare_systems
+from paperformer.training.evaluation.significance import TestName, compare_losses, compare_systems, correct_p_values
 
 RNG = random.Random(3)
 REFERENCES = [" ".join(RNG.choices("abcdefgh", k=RNG.randint(4, 12))) for _ in range(60)]
@@ -56,6 +58,17 @@ def test_the_verdict_follows_the_direction_of_the_metric() -> None:
     for name in ("bleu", "chrf", "chrf++", "ter"):
         assert (forward[name].verdict, backward[name].verdict) == ("better", "worse")
         assert forward[name].difference == -backward[name].difference
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_p_values_are_corrected_as_holm_has_it(p_values: list[float]) -> None:
+    """Holm (1979) rejects one after the other, from the lowest on, as long as p <= level / (tests that are left)."""
+    corrected = correct_p_values(p_values)
+    for level in (0.01, 0.05, 0.3, *corrected):
+        rejected, left = set(), sorted(range(len(p_values)), key=lambda test: p_values[test])
+        while left and (p_values[left[0]] * len(left) <= level or level == 1):
+            rejected.add(left.pop(0))
+        assert {test for test, p_value in enumerate(corrected) if p_value <= level} == rejected
 
 
 def test_a_system_does_not_differ_from_itself() -> None:

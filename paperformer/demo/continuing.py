@@ -83,7 +83,7 @@ def continue_text(
     marks = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     ids = [*marks, *tokenizer(prompt, add_special_tokens=False, verbose=False).input_ids]
     if not ids:
-        raise InputError("there is no text to continue")
+        raise InputError("there is no text to continue; type some")
     longest = longest_sequence(model)
     ids = ids[-max(longest - max_new_tokens, longest // 2) :] if len(ids) >= longest else ids
 

@@ -53,7 +53,10 @@ def read_surprisals(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
     encoded: list[int] = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
     ids = [*begin, *encoded[:MOST_TOKENS]]
     if len(ids) < 2:
-        raise InputError("there is no text to read" if not encoded else "the text has one token; it must have two")
+        said = (
+            "the text has one token; the model reads two and more" if encoded else "there is no text to read; type some"
+        )
+        raise InputError(said)
     context = min(longest_sequence(model), len(ids))
     nats: list[float | None] = [None]
     for start, end, scored in evaluation_windows(len(ids), context, context // 2):

@@ -34,7 +34,7 @@ def translate(
         num_beams, n_best, length_penalty, prefix: as `search_text` takes them.
     """
     if not text.strip():
-        yield show_state("failed", "There is no text to translate; type some.")
+        yield show_state("failed", "there is no text to translate; type some")
         return
     yield show_state("busy", f"{' and '.join(model.name for model in models)} at work on it")
     try:
@@ -80,7 +80,7 @@ def translate_upload(
 ) -> tuple[str, str | None]:
     """The page's answer to a file: what came of it, and the translated file."""
     if upload is None:
-        return show_state("failed", "There is no file; drop one."), None
+        return show_state("failed", "there is no file; drop one"), None
     path = Path(upload)
     output = Path(mkdtemp(dir=path.parent)) / output_name(path.name)
 

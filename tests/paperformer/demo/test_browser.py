@@ -119,6 +119,11 @@ def test_a_visit(page: Page, outside: list[Any], runs: Path, tmp_path: Path) -> 
     page.wait(".pf-written .pf-token:nth-child(4)")
     page.click("#pf-stop")
 
+    page.click("#pf-read-part button")
+    page.type("#pf-pasted textarea", " ")
+    page.click("#pf-read")
+    page.wait("#pf-heat .pf-failed", lambda each: "type some" in each.text)
+
     page.tab("Masks")
     page.click("#pf-fill")
     page.wait("#pf-fillings table")

@@ -13,6 +13,8 @@ class PaperformerEncoderConfig(TransformerConfig):
 
     The defaults are BERT base (Devlin et al. 2019, arXiv 1810.04805, section 3), but for `pooling`.
 
+    With `position_embedding_type="sinusoidal"` give `scale_embedding=True` as well, which is off by default here.
+
     Example:
         >>> config = PaperformerEncoderConfig(vocab_size=8000, d_model=256, n_heads=4, n_layers=4)
         >>> config.num_hidden_layers

@@ -33,6 +33,8 @@ class PaperformerLMConfig(TransformerConfig):
     The defaults are today's usual choices at the size of GPT-2 small: pre-norm, RMSNorm, RoPE, SwiGLU, no biases
     (Touvron et al. 2023, arXiv 2302.13971, section 2.2).
 
+    With `position_embedding_type="sinusoidal"` give `scale_embedding=True` as well, which is off by default here.
+
     Example:
         >>> config = PaperformerLMConfig(vocab_size=8000, d_model=256, n_heads=4, n_layers=4)
         >>> config.num_hidden_layers

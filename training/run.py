@@ -23,6 +23,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import InitProcessGroupKwargs
 
+from ..configuration.configuration_transformer import TransformerConfig
 from .atomic_files import replace_file, replace_folder
 from .console.input_error import InputError, one_line_errors
 from .console.progress import is_first_process, say
@@ -62,6 +63,9 @@ from .tasks.protocols import Task
 
 WORST_SENTENCES = 5
 """How many a card shows."""
+
+DROWNING = 10.0
+"""From how many times the size of the embeddings on sinusoids are warned of."""
 
 
 def make_tokenizers(objective: Objective, recipe: Recipe[Any], splits: Splits) -> Tokenizers:
@@ -109,6 +113,8 @@ def _carry_out(
     with accelerator.main_process_first():
         if accelerator.is_main_process:
             changes = folder.check(recipe)
+            if not recipe.run.resume and recipe.run.init_from is None:
+                _warn_of_sinusoids(objective.family.config(**recipe.model))
             splits = objective.open_splits(recipe)
             _say_what_was_left_out(splits)
             has_tokenizers = recipe.run.resume and folder.tokenizer_path.is_dir()
@@ -219,6 +225,16 @@ def _say_what_was_left_out(splits: Splits) -> None:
         report = splits.train.report["cleaning"]
         if report["kept"] < report["rows"]:
             say(report_table(report, "data.train"))
+
+
+def _warn_of_sinusoids(config: TransformerConfig) -> None:
+    """Says that a model's tokens will drown in their positions, if they will."""
+    ratio = config.sinusoids_to_embeddings
+    if config.position_embedding_type == "sinusoidal" and ratio > DROWNING:
+        say(
+            f"model.position_embedding_type is sinusoidal, and sinusoids are {ratio:.0f} times as large as the embeddings "
+            "that they are added to, so that little is learned; give --model.scale_embedding true"
+        )
 
 
 def make_quiet() -> None:

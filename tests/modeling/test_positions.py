@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers.cache_utils import StaticCache
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from paperformer import PaperformerLMConfig
+from paperformer import PaperformerLMConfig, PaperformerLMModel
 from paperformer.modeling.positions import (
     NoPositions,
     alibi_slopes,
@@ -27,6 +27,27 @@ def positions(scheme: str, *, is_causal: bool = False, **options) -> NoPositions
     torch.manual_seed(0)
     options = {"hidden_size": HIDDEN_SIZE, "num_attention_heads": 2, **options}
     return build_positions(PaperformerLMConfig(position_embedding_type=scheme, **options), is_causal=is_causal)
+
+
+@pytest.mark.parametrize("initialization", ["xavier", "normal", "gpt2"])
+@pytest.mark.parametrize("scale_embedding", [False, True])
+def test_how_large_sinusoids_are_beside_the_embeddings_of_a_new_model(initialization, scale_embedding):
+    torch.manual_seed(0)
+    size = {"vocab_size": 500, "hidden_size": 64, "intermediate_size": 8, "num_hidden_layers": 1}
+    config = PaperformerLMConfig(
+        **size,
+        num_attention_heads=2,
+        position_embedding_type="sinusoidal",
+        initialization=initialization,
+        scale_embedding=scale_embedding,
+    )
+    stack = PaperformerLMModel(config)
+    ids = torch.arange(500)[None]
+    with torch.no_grad():
+        embeddings = stack.embed(ids, None)
+        waves = stack.positions.add_to(embeddings, ids) - embeddings
+    measured = (waves.square().mean() / embeddings.square().mean()).sqrt()
+    assert config.sinusoids_to_embeddings == pytest.approx(measured.item(), rel=0.02)
 
 
 def test_sinusoids_are_the_papers():

@@ -226,6 +226,45 @@ def test_the_hint_repeats_what_was_typed(
         assert capsys.readouterr().err.splitlines()[-1].endswith(f" with: {hint}")
 
 
+SINUSOIDS = {"model.position_embedding_type": "sinusoidal"}
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "flags", "times"),
+    [
+        ("lm", SINUSOIDS, (), 35),
+        ("encoder", SINUSOIDS, (), 35),
+        ("seq2seq", SINUSOIDS | {"model.scale_embedding": "false", "model.hidden_size": 512}, (), 16),
+        ("lm", SINUSOIDS, ("--resume",), None),
+        ("lm", SINUSOIDS | {"model.scale_embedding": "true"}, (), None),
+        ("lm", SINUSOIDS | {"model.initializer_range": "0.5"}, (), None),
+        ("lm", {}, (), None),
+        ("seq2seq", {}, (), None),
+    ],
+)
+def test_embeddings_that_drown_in_sinusoids_are_warned_of(
+    family: str,
+    changes: dict[str, str],
+    flags: tuple[str, ...],
+    times: int | None,
+    options: dict[str, dict[str, Any]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop(splits: object) -> None:
+        raise InputError("that is enough")
+
+    monkeypatch.setattr("paperformer.training.run._say_what_was_left_out", stop)
+    with pytest.raises(SystemExit):
+        run(family, options["seq2seq" if family == "seq2seq" else "lm"] | changes, *flags)
+    *warnings, last = capsys.readouterr().err.splitlines()
+    assert last == "error: that is enough"
+    assert len(warnings) == (times is not None)
+    for line in warnings:
+        assert f"sinusoids are {times} times as large as the embeddings" in line
+        assert line.endswith("give --model.scale_embedding true")
+
+
 def test_interrupted_before_training(
     options: dict[str, dict[str, Any]],
     capsys: pytest.CaptureFixture[str],

@@ -103,10 +103,10 @@ class TransformerConfig(PreTrainedConfig):
     learned scale in place of their temperature: Dehghani et al. 2023, arXiv 2302.05442, section 2)."""
 
     position_embedding_type: PositionScheme = "sinusoidal"
-    """How order enters: sinusoidal (Vaswani et al. 2017, section 3.5; with scale_embedding), learned (Gehring et al. 2017; GPT-2), rope
-    (Su et al. 2021, arXiv 2104.09864), alibi (Press et al. 2022, arXiv 2108.12409; made for looking back: in an
-    encoder it tells how far a token is, not on which side), relative (the learned buckets of T5: Raffel et al. 2020,
-    arXiv 1910.10683, section 2.1), or none."""
+    """How order enters: sinusoidal (Vaswani et al. 2017, section 3.5; with scale_embedding), learned (Gehring et al.
+    2017; GPT-2), rope (Su et al. 2021, arXiv 2104.09864), alibi (Press et al. 2022, arXiv 2108.12409; made for looking
+    back: in an encoder it tells how far a token is, not on which side), relative (the learned buckets of T5: Raffel et
+    al. 2020, arXiv 1910.10683, section 2.1), or none."""
 
     rope_parameters: dict[str, Any] | None = None
     """Parameters of RoPE in transformers' form, for example {"rope_theta": 10000.0, "rope_type": "default"}."""
@@ -146,9 +146,9 @@ class TransformerConfig(PreTrainedConfig):
     """Probability of dropping a hidden unit of the feed-forward sub-layer."""
 
     scale_embedding: bool = True
-    """Multiply token embeddings by sqrt(hidden_size) (Vaswani et al. 2017, section 3.4). Sinusoidal positions need it in
-    a model that is trained from scratch: else they are so much larger than the embeddings that little is learned of the
-    tokens (with the normal and gpt2 initialisations 35 times, see sinusoids_to_embeddings)."""
+    """Multiply token embeddings by sqrt(hidden_size) (Vaswani et al. 2017, section 3.4). Sinusoidal positions need it
+    in a model that is trained from scratch: without it they are 35 times as large as embeddings of the normal and gpt2
+    initialisations, and little is learned of the tokens."""
 
     tie_word_embeddings: bool = True
     """Use the embedding matrix as the output projection too (Press and Wolf 2017, arXiv 1608.05859)."""

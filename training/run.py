@@ -232,8 +232,8 @@ def _warn_of_sinusoids(config: TransformerConfig) -> None:
     ratio = config.sinusoids_to_embeddings
     if config.position_embedding_type == "sinusoidal" and ratio > DROWNING:
         say(
-            f"model.position_embedding_type is sinusoidal, and sinusoids are {ratio:.0f} times as large as the embeddings "
-            "that they are added to, so that little is learned; give --model.scale_embedding true"
+            f"model.position_embedding_type is sinusoidal, and sinusoids are {ratio:.0f} times as large as the "
+            "embeddings that they are added to, so that little is learned; give --model.scale_embedding true"
         )
 
 

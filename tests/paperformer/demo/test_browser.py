@@ -120,7 +120,7 @@ def test_a_visit(page: Page, outside: list[Any], runs: Path, tmp_path: Path) -> 
     page.click("#pf-stop")
 
     page.click("#pf-read-part button")
-    page.type("#pf-pasted textarea", " ")
+    page.type("#pf-pasted textarea", "")
     page.click("#pf-read")
     page.wait("#pf-heat .pf-failed", lambda each: "type some" in each.text)
 

@@ -78,7 +78,7 @@ def test_a_file_is_translated(models: list[ShownModel], tmp_path: Path) -> None:
     assert 'role="alert"' in html
     assert str(tmp_path) not in html
     assert output is None
-    assert "There is no file" in translate_upload(models[0], None, FormatOptions(), progress)[0]
+    assert "there is no file" in translate_upload(models[0], None, FormatOptions(), progress)[0]
 
 
 def test_a_text_is_written(models: list[ShownModel]) -> None:

@@ -55,7 +55,7 @@ class TorchEngine(Engine):
             found = model(input_ids=source, decoder_input_ids=target).logits[0]
         else:
             found = model(input_ids=torch.tensor([[*given, *following]])).logits[0, len(given) - 1 : -1]
-        return found.float()  # type: ignore[no-any-return]  # of a model of any class
+        return found.float()
 
     @torch.no_grad()
     def decode(self, inputs: Ids, *, num_beams: int, length_penalty: float, max_new_tokens: int) -> list[list[int]]:

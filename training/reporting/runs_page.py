@@ -290,9 +290,12 @@ def _compare_several(runs: Mapping[str, RunRecord]) -> Several:
     return Several(baseline, trials, {name: reason for name, reason in untested.items() if reason})
 
 
-def _test(baseline: RunRecord, system: RunRecord) -> tuple[list[Comparison], str, list[ScoredSplit]]:
+_Tested = tuple[list[Comparison], str, tuple[ScoredSplit, ScoredSplit] | None]
+
+
+def _test(baseline: RunRecord, system: RunRecord) -> _Tested:
     """Tests whether one of two runs is better than the other; or why not; and what both have scored, if they have."""
     if not (baseline.test and system.test):
-        return [], "both have to be finished first", []
-    splits = [read_scored_split(run.path / "evaluation") for run in (baseline, system)]
-    return *compare_splits(*splits), splits
+        return [], "both have to be finished first", None
+    first, second = (read_scored_split(run.path / "evaluation") for run in (baseline, system))
+    return *compare_splits(first, second), (first, second)

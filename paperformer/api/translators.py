@@ -12,6 +12,7 @@ from ..training.console.input_error import InputError
 from ..translation import streaming
 from ..translation.checking import text_of
 from ..translation.cutting import Notes
+from ..translation.formats.catalogues import SureText
 from ..translation.formats.marked_text import AlignedText, TextWithCodes
 from .given_models import Model, load_given
 
@@ -123,6 +124,11 @@ def aligned_work(work: Work, prefix: str) -> Work:
     return partial(_align, work, prefix)
 
 
+def sure_work(work: Work, prefix: str) -> Work:
+    """The same, whose results are translations that say how sure the model is of them; arguments as `aligned_work`."""
+    return partial(_measure, work, prefix)
+
+
 def with_prefix(text: str, prefix: str) -> str:
     """A text and what its translation is to begin with, as one."""
     return f"{text}\t{prefix}"
@@ -146,6 +152,19 @@ def _align(work: Work, prefix: str, translator: Translator, texts: Sequence[str]
         return found
     for place, alignment in zip(places, alignments, strict=True):
         found[place] = AlignedText(found[place], alignment)
+    return found
+
+
+def _measure(work: Work, prefix: str, translator: Translator, texts: Sequence[str], note: Notes) -> list[str]:
+    from ..translation.likelihood import confidences
+
+    found = [text_of(result) for result in work(translator, texts, note)]
+    places = [place for place, translation in enumerate(found) if translation.strip()]
+    sources, translations = [prefix + texts[place] for place in places], [found[place] for place in places]
+    model, tokenizer, target_tokenizer = translator.model, translator.tokenizer, translator.target_tokenizer
+    sure = confidences(model, tokenizer, target_tokenizer, sources, translations)
+    for place, confidence in zip(places, sure, strict=True):
+        found[place] = SureText(found[place], confidence)
     return found
 
 

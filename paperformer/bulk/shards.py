@@ -20,10 +20,10 @@ from typing import Any
 
 import xxhash
 
-from ..training.atomic_files import check_replaceable, replace_file, writing
+from ..training.atomic_files import replace_file, writing
 from ..training.console.input_error import InputError
 from ..training.data.text.files import COMPRESSIONS
-from ..translation.line_output import refuse_compression
+from ..translation.line_output import refuse_output
 
 BLOCK_BYTES = 1 << 20
 
@@ -134,14 +134,7 @@ class ShardFolder:
             InputError: if there is an older file, or one begun otherwise, and `overwrite` is not said; if the folder
                 cannot be written.
         """
-        refuse_compression(self.path)
-        if self.path.is_dir():
-            raise InputError(f"{self.path} is a folder; --output must be a file")
-        check_replaceable(self.path)
-        if self.path.exists() and not overwrite:
-            raise InputError(f"{self.path} is there already; give another --output, or --overwrite true")
-        if not self.path.parent.is_dir():
-            raise InputError(f"there is no folder {self.path.parent} for --output")
+        refuse_output(self.path, overwrite=overwrite)
         known = self.folder / "request.json"
         if overwrite and self.folder.exists():
             shutil.rmtree(self.folder)

@@ -1,20 +1,20 @@
 """A file translated as `paperformer translate` does it, with what it says of it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+from ..api.translators import plain_work, sure_work
 from ..decoding.translator import Translator
 from ..training.data.text.files import open_binary, without_compression
 from ..training.data.text.lines import count_lines
-from ..translation.catalogues import Catalogue, FilledForm
+from ..translation.formats.catalogues import restore_encoding
 from ..translation.formats.file_formats import UNITS, find_format, read_records
 from ..translation.formats.names import FormatName, FormatOptions
 from ..translation.formats.records import Outcome, Record, translate_records
-from ..translation.likelihood import confidences
 from ..translation.line_source import ReadAhead, lines_of_file
-from ..translation.streaming import translate_stream, translate_texts
+from ..translation.streaming import translate_stream
 
 MOST_NOTES = 20
 """That are kept; of the others only how many there are."""
@@ -56,13 +56,12 @@ def translate_file(
     *,
     num_beams: int = 5,
     prefix: str = "",
-    fuzzy_below: float = 0.5,
 ) -> tuple[str, list[str]]:
     """Translates a file of any format into another, by the format that its name says.
 
     Args:
         options: what is said of the file besides.
-        num_beams, prefix, fuzzy_below: as `paperformer translate` takes them.
+        num_beams, prefix: as `paperformer translate` takes them.
 
     Returns:
         What came of it, in a line; and what was odd about some lines.
@@ -72,15 +71,9 @@ def translate_file(
     """
     notes, found = Notes(), find_format(str(path), None, options)
 
-    def translate(texts: Sequence[str], note: Callable[[int, str], None]) -> list[str]:
-        model, tokenizer, target = translator.model, translator.tokenizer, translator.target_tokenizer
-        options: dict[str, Any] = {"target_tokenizer": target, "num_beams": num_beams, "prefix": prefix}
-        return translate_texts(model, tokenizer, texts, note, **options)
-
+    work = plain_work(num_beams=num_beams, prefix=prefix)
+    translate = partial(sure_work(work, prefix) if found == "gettext" else work, translator)
     progress(0, None)
-    if found == "gettext":
-        said = _translate_catalogue(translator, path, output, translate, notes, prefix, fuzzy_below, progress)
-        return said, notes.all()
     with output.open("wb") as file:
         if found == "text":
             total, done = count_lines(path), 0
@@ -94,39 +87,11 @@ def translate_file(
             for content, count in translate_records(translate, records, notes, outcome):
                 file.write(content)
                 progress(done := done + count, total)
+    if found == "gettext":
+        restore_encoding(path, output, output)
     return outcome.describe(UNITS[found]), notes.all()
 
 
 def _records(path: Path, found: FormatName, options: FormatOptions) -> Iterator[Record]:
     with open_binary(path) as file:
         yield from read_records(file.read, path.name, found, options)
-
-
-def _translate_catalogue(
-    translator: Translator,
-    path: Path,
-    output: Path,
-    translate: Any,
-    notes: Notes,
-    prefix: str,
-    fuzzy_below: float,
-    progress: Progress,
-) -> str:
-    catalogue, done = Catalogue(path), 0
-
-    def translated(sources: Sequence[str]) -> list[str]:
-        return translate(sources, lambda index, what: notes(index + 1, what))
-
-    def sure(sources: Sequence[str], translations: Sequence[str]) -> list[float]:
-        prefixed = [prefix + source for source in sources]
-        return confidences(translator.model, translator.tokenizer, translator.target_tokenizer, prefixed, translations)
-
-    def count(forms: Sequence[FilledForm]) -> None:
-        nonlocal done
-        progress(done := done + len(forms), len(catalogue))
-
-    result = catalogue.fill(translated, sure, fuzzy_below, keep=count)
-    output.write_bytes(result.content)
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(result.fuzzy.items()))
-    marked = f", {sum(result.fuzzy.values()):,} of them marked as fuzzy ({reasons})" if result.fuzzy else ""
-    return f"{result.filled:,} messages translated{marked}; {result.kept:,} left as they were"

@@ -19,10 +19,21 @@ from ..training.console.progress import say
 from ..training.data.text.files import COMPRESSIONS
 
 
-def refuse_compression(path: Path) -> None:
-    """Raises InputError if a file's name says that it is compressed, which it would not be."""
+def refuse_output(path: Path, *, overwrite: bool) -> None:
+    """Looks whether a file can be written.
+
+    Raises:
+        InputError: if there is one already, if there is no folder for it, or if its name says that it is compressed.
+    """
     if path.suffix in COMPRESSIONS:
         raise InputError(f"--output {path}: translations are written uncompressed; leave {path.suffix} off")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; --output must be a file")
+    check_replaceable(path)
+    if path.exists() and not overwrite:
+        raise InputError(f"{path} is there already; give another --output, or --overwrite true")
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {path.parent} for --output")
 
 
 RecordOf = Callable[[bytes], Any]
@@ -91,18 +102,11 @@ class OutputFile:
         record_of: RecordOf | None = None,
     ):
         self.path, self.part, self.begun = path, Path(f"{path}.part"), Path(f"{path}.part.json")
-        refuse_compression(path)
+        refuse_output(path, overwrite=overwrite)
         self.hint = "" if overwrite else "; the same command goes on behind them"
         self.record_of = record_of
         self.done = 0
         """Lines, or items of several lines, that an earlier run has written."""
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; --output must be a file")
-        check_replaceable(path)
-        if path.exists() and not overwrite:
-            raise InputError(f"{path} is there already; give another --output, or --overwrite true")
-        if not path.parent.is_dir():
-            raise InputError(f"there is no folder {path.parent} for --output")
         if overwrite:
             self.part.unlink(missing_ok=True)
         try:
@@ -122,10 +126,15 @@ class OutputFile:
     ) -> None:
         self._file.close()
         if kind is None:
-            self.part.replace(self.path)
-            self.begun.unlink(missing_ok=True)
+            self._complete()
+            for begun in (self.part, self.begun):
+                begun.unlink(missing_ok=True)
         else:
             say(f"{self.done:,} {self.unit} are in {self.part}{self.hint}")
+
+    def _complete(self) -> None:
+        """Gives the file its name."""
+        self.part.replace(self.path)
 
     def write(self, lines: Sequence[str]) -> None:
         """Writes lines, so that no end of this process loses them.

@@ -28,7 +28,6 @@ from .written_lines import skip, with_files, work_on_lines, write_to
 if TYPE_CHECKING:
     from ...api.translators import Work
     from ...decoding.translator import Translator
-    from ...translation.catalogues import FilledForm
     from ...translation.checking import Window
     from ...translation.cutting import Notes
     from ...translation.formats.record_output import RecordFile, RecordOutput
@@ -118,7 +117,7 @@ def translate(
 
     texts.check_beams(num_beams)
     _refuse_folder(input)
-    options = FormatOptions(column, header, field, into, source_language, target_language)
+    options = FormatOptions(column, header, field, into, source_language, target_language, fuzzy_below)
     found = find_format(input, format, options)
     decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
     asked = Asked(model, input, output, decoding, searching, overwrite, trust_remote_code)
@@ -126,8 +125,6 @@ def translate(
         if found != "text":
             raise InputError(f"--on {on} is for lines of text, and {input} is {found}; leave it out, or --format text")
         _translate_shards(asked, check, shard_lines)
-    elif found == "gettext":
-        _translate_catalogue(asked, fuzzy_below)
     elif found == "text":
         _translate_lines(asked, check)
     else:
@@ -246,20 +243,33 @@ def _load(asked: Asked) -> "Translator":
 
 
 def _translate_records(asked: Asked, found: FormatName, options: FormatOptions) -> None:
-    from ...api.translators import aligned_work
+    from ...api.translators import aligned_work, sure_work
     from ...translation.checking import text_of
+    from ...translation.formats.catalogues import CatalogueFile
     from ...translation.formats.record_output import RecordFile, RecordOutput
+    from ...translation.line_output import refuse_output
     from .translated_files import translate_file
 
     refuse_searching(asked.searching, asked.input, found)
+    is_torch = asked.searching.get("engine", "torch") == "torch"
+    if found == "gettext" and not is_torch:
+        raise InputError(
+            f"{asked.input} is a catalogue, which torch translates, since it is to say how sure the model is; "
+            "leave --engine out"
+        )
+    if asked.output != "-":  # before anything is read or loaded
+        refuse_output(Path(asked.output), overwrite=asked.overwrite)
     work, _ = work_of(**asked.decoding, searching=asked.searching)
-    if asked.searching.get("engine", "torch") == "torch":  # others have no attention to see
-        work = aligned_work(work, asked.decoding["prefix"])
+    if is_torch:  # others have no attention to see
+        work = (sure_work if found == "gettext" else aligned_work)(work, asked.decoding["prefix"])
 
     def open_output() -> "RecordFile | RecordOutput":
         if asked.output == "-":
             return RecordOutput()
         request = with_files(asked.request, files_of(asked.searching)) | {"format": found, **asdict(options)}
+        if found == "gettext":
+            source = None if asked.input == "-" else Path(asked.input)
+            return CatalogueFile(source, Path(asked.output), request, overwrite=asked.overwrite)
         return RecordFile(Path(asked.output), request, overwrite=asked.overwrite)
 
     with ExitStack() as stack:
@@ -269,69 +279,3 @@ def _translate_records(asked: Asked, found: FormatName, options: FormatOptions) 
             return lambda lines, note: [text_of(result) for result in window(lines, note)]
 
         translate_file(load, asked.input, found, options, open_output, partial(skip, output=asked.output))
-
-
-def _translate_catalogue(asked: Asked, fuzzy_below: float) -> None:
-    from ...training.console.progress import ProgressBar, is_first_process, say
-    from ...translation.catalogues import Catalogue, CatalogueFile
-    from ...translation.checking import text_of
-    from ...translation.likelihood import confidences
-    from ...translation.line_output import refuse_compression, standard_output
-
-    refuse_searching(asked.searching, asked.input, "gettext")
-    if asked.searching.get("processes", 1) != 1 or asked.searching.get("engine", "torch") != "torch":
-        raise InputError(
-            f"{asked.input} is a catalogue, which one process translates with torch, since it is to say how sure the "
-            "model is; leave --processes and --engine out, and start it without a launcher"
-        )
-    if asked.input == "-":
-        raise InputError("a message catalogue is read as a whole; give it as a file: --input")
-    if not 0 <= fuzzy_below <= 1:
-        raise InputError(f"fuzzy_below is {fuzzy_below}; it must be a probability from 0 to 1")
-    refuse_compression(Path(asked.output))
-    if asked.output != "-" and Path(asked.output).exists() and not asked.overwrite:
-        raise InputError(f"{asked.output} is there already; give another --output, or --overwrite true")
-    work, _ = work_of(**asked.decoding, searching=asked.searching)
-    catalogue = Catalogue(Path(asked.input))
-
-    def open_output() -> CatalogueFile | None:
-        if asked.output == "-":
-            return None
-        request = with_files(asked.request, files_of(asked.searching)) | {"fuzzy_below": fuzzy_below}
-        return CatalogueFile(Path(asked.output), request, overwrite=asked.overwrite)
-
-    with ExitStack() as stack:
-        translator = _load(asked)
-        file = stack.enter_context(written) if (written := open_output()) is not None else None
-        known = [] if file is None else file.known()
-        bar = ProgressBar(total=len(catalogue), initial=len(known), desc="translate", disable=not is_first_process())
-        stack.enter_context(bar)
-
-        def translated(sources: Sequence[str]) -> list[str]:
-            def note(index: int, what: str) -> None:
-                say(f"{sources[index][:40]!r}...: {what}")
-
-            return [text_of(result) for result in work(translator, sources, note)]
-
-        def sure(sources: Sequence[str], translations: Sequence[str]) -> list[float]:
-            prefixed = [asked.decoding["prefix"] + source for source in sources]
-            model, tokenizer, target_tokenizer = translator.model, translator.tokenizer, translator.target_tokenizer
-            return confidences(model, tokenizer, target_tokenizer, prefixed, translations)
-
-        def keep(forms: "Sequence[FilledForm]") -> None:
-            if file is not None:
-                file.keep(forms)
-            bar.update(len(forms))
-
-        result = catalogue.fill(translated, sure, fuzzy_below, known=known, keep=keep)
-        if file is not None:
-            file.finish(result.content)
-    if file is None:
-        with standard_output():
-            sys.stdout.buffer.write(result.content)  # in the encoding that its header names
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(result.fuzzy.items()))
-    say(
-        f"{result.filled:,} messages translated, {sum(result.fuzzy.values()):,} of them marked as fuzzy"
-        + (f" ({reasons})" if reasons else "")
-        + f"; {result.kept:,} left as they were"
-    )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ...training.console.input_error import InputError
 from ...training.data.text.files import without_compression
+from .catalogues import read_messages
 from .json_lines import read_json_lines
 from .names import FormatName, FormatOptions
 from .records import Record
@@ -30,7 +31,7 @@ _ENDINGS: dict[str, FormatName] = {
 _TABLES = ("tsv", "csv")
 _XML = ("xliff", "tmx")
 
-UNITS = {"tsv": "rows", "csv": "rows", "jsonl": "objects", "xliff": "units", "tmx": "units"}
+UNITS = {"tsv": "rows", "csv": "rows", "jsonl": "objects", "xliff": "units", "tmx": "units", "gettext": "messages"}
 """What the records of a format are called."""
 
 
@@ -74,7 +75,7 @@ def read_records(
     Args:
         read: gives its bytes: up to so many as soon as there are any, none at the end.
         name: of the file, for messages.
-        found: its format; neither text nor gettext.
+        found: its format; not text.
         options: what is said of it.
 
     Raises:
@@ -85,6 +86,8 @@ def read_records(
         return read_table(read, name, found, columns)
     if found == "jsonl":
         return read_json_lines(read, name, options.field, options.into or "translation")
+    if found == "gettext":
+        return read_messages(read, name, options.fuzzy_below)
     if found == "xliff":
         return read_units(read, name, Xliff(name, options.target_language))
     return read_units(read, name, Tmx(name, options.target_language, options.source_language))

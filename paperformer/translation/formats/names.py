@@ -16,3 +16,4 @@ class FormatOptions:
     into: str = ""
     source_language: str = ""
     target_language: str = ""
+    fuzzy_below: float = 0.5

@@ -29,6 +29,7 @@ LARGEST_CATALOGUE = 256 << 20
 """Bytes, uncompressed. Polib holds a whole catalogue in memory."""
 
 _PLURAL_FORMS = re.compile(r"\bplural\s*=\s*([^;]+)")
+_LINE = re.compile(r"\(line (\d+)\)")
 _PO_HEADER = re.compile(rb'^msgid[ \t]*""\s*^msgstr(.*?)(?=^msgid|\Z)', re.MULTILINE | re.DOTALL)
 _LANGUAGE_HEADER = re.compile(rb'(?:^|\\n|")Language:[ \t]*([\w@.-]+)', re.MULTILINE)
 _KEYWORDS = re.compile(r"^[ \t]*(msgctxt|msgid|msgstr)", re.MULTILINE)
@@ -146,8 +147,7 @@ def _language(content: bytes, path: Path) -> str:
         length, offset = translations[0] if has_header else (0, 0)
         header = content[offset : offset + length]
     else:
-        match = _PO_HEADER.search(content)
-        header = match[1] if match else b""
+        header = header_of(content)
     said = [match[1].decode("ascii") for match in _LANGUAGE_HEADER.finditer(header)]
     names = [*said, without_compression(path).stem, *reversed(path.parent.parts)]
     return next((name for name in names if _is_language_code(_codes(name)[0])), "")
@@ -174,22 +174,55 @@ def parse_po(content: bytes, path: Path) -> polib.POFile:
     Raises:
         InputError: if it is damaged or cut off; the message names the line.
     """
-    text = decode_catalogue(content, path)
+    return _parse(_decode(content, path), str(path), 1)
+
+
+def parse_messages(text: str, name: str, first_line: int) -> Iterator[polib.POEntry]:
+    """Some whole messages of a catalogue, each with the number of its line in `linenum`; a header is one of them.
+
+    Args:
+        text: their lines.
+        name: of the catalogue, for messages.
+        first_line: the number of their first line.
+
+    Raises:
+        InputError: as `parse_po`.
+    """
+    for entry in _parse(text, name, first_line, _Messages):
+        entry.linenum += first_line - 1
+        yield entry
+
+
+class _Messages(polib.POFile):  # type: ignore[misc]  # polib has no types
+    """Messages of which none is taken for the header: polib takes any without a text."""
+
+    def find(self, *_: object, **__: object) -> None:
+        """Finds none."""
+
+
+def _parse(text: str, name: str, first_line: int, kind: type[polib.POFile] = polib.POFile) -> polib.POFile:
     if match := _BROKEN_STRING.search(text):
-        line = text.count("\n", 0, match.start()) + 1
-        raise InputError(f'{path}, line {line}: a broken string; it must be KEYWORD "TEXT", or "TEXT" to go on')
+        line = text.count("\n", 0, match.start()) + first_line
+        raise InputError(f'{name}, line {line}: a broken string; it must be KEYWORD "TEXT", or "TEXT" to go on')
     keywords = _KEYWORDS.findall(text)
     if keywords and keywords[-1] != "msgstr":
-        raise InputError(f"{path} ends before the translation of its last message; it is cut off")
+        raise InputError(f"{name} ends before the translation of its last message; it is cut off")
     with NamedTemporaryFile(suffix=".po") as copy:  # polib splits a text at U+2028 and the like, a file it does not
         with writing(Path(copy.name)):
             copy.write(text.encode())
             copy.flush()
         try:
-            return polib.pofile(copy.name, encoding="utf-8")
+            return polib.pofile(copy.name, encoding="utf-8", klass=kind)
         except OSError as error:
             reason = str(error).replace(f"{copy.name} ", "")
-            raise InputError(f"{path} is not a message catalogue: {reason}") from error
+            reason = _LINE.sub(lambda match: f"(line {int(match[1]) + first_line - 1})", reason)
+            raise InputError(f"{name} is not a message catalogue: {reason}") from error
+
+
+def header_of(content: bytes) -> bytes:
+    """The translation of the message without a text, which is the header of a `.po` file; empty if it has none."""
+    match = _PO_HEADER.search(content)
+    return match[1] if match else b""
 
 
 def encoding_of(content: bytes) -> str:
@@ -198,7 +231,7 @@ def encoding_of(content: bytes) -> str:
     return encoding if encodings.search_function(encoding.lower()) else polib.default_encoding
 
 
-def decode_catalogue(content: bytes, path: Path) -> str:
+def _decode(content: bytes, path: Path) -> str:
     """The text of a `.po` file, by the encoding that its header names.
 
     Raises:

@@ -55,7 +55,6 @@ def test_the_format_follows_from_the_name(name: str, expected: str) -> None:
         (["--input", "x.mo"], "x.mo is a compiled catalogue; translate the .po file that it was made of"),
         (["--input", "x.csv", "--format", "excel"], "--format is excel; it must be"),
         (["--input", "x.jsonl", "--field", "a"], "x.jsonl cannot be read: No such file"),
-        (["--format", "gettext"], "a message catalogue is read as a whole; give it as a file"),
         (["--input", "good.csv", "--column", "1", "--output", "y.csv.gz"], "written uncompressed; leave .gz off"),
         (["--input", "x.po", "--output", "y.po.xz"], "written uncompressed; leave .xz off"),
         (["--input", "good.csv", "--column", "1", "--output", "good.csv"], "good.csv is there already"),

@@ -1,7 +1,11 @@
 import copy
+import gc
+import io
 import os
+import pickle
 import re
 import signal
+import tracemalloc
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
@@ -13,9 +17,12 @@ import torch
 
 from paperformer.cli import main
 from paperformer.decoding.ensemble import make_ensemble
-from paperformer.translation import catalogues
-from paperformer.translation.catalogues import Catalogue, FilledForm, TranslatedCatalogue
+from paperformer.training.console.input_error import InputError
+from paperformer.translation.formats import catalogues, records
+from paperformer.translation.formats.catalogues import SureText, read_messages, restore_encoding
+from paperformer.translation.formats.records import Outcome, translate_records
 from paperformer.translation.likelihood import confidences
+from paperformer.translation.line_source import ReadAhead
 
 HEADER = """# Translators of the example.
 msgid ""
@@ -67,12 +74,22 @@ def sure(sources: Sequence[str], translations: Sequence[str]) -> list[float]:
 
 
 @pytest.fixture
-def fill(tmp_path: Path) -> Callable[..., tuple[str, TranslatedCatalogue]]:
-    def run(content: str | bytes, translate: Any = None, confidence: Any = sure, **options: Any) -> Any:
-        path = tmp_path / "x.po"
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        result = Catalogue(path).fill(translate or shouting, confidence, **{"fuzzy_below": 0.5, **options})
-        return result.content.decode(), result
+def fill() -> Callable[..., tuple[str, Outcome]]:
+    """What is written of a catalogue, and what came of its messages."""
+
+    def run(
+        content: str | bytes, translate: Any = None, confidence: Any = sure, fuzzy_below: float = 0.5
+    ) -> tuple[str, Outcome]:
+        raw = io.BytesIO(content if isinstance(content, bytes) else content.encode())
+
+        def work(texts: Sequence[str], note: Any) -> list[str]:
+            found = (translate or shouting)(texts)
+            return [SureText(*pair) for pair in zip(found, confidence(texts, found), strict=True)]
+
+        outcome = Outcome()
+        messages = ReadAhead(read_messages(raw.read, "x.po", fuzzy_below), lambda record: record.size)
+        windows = translate_records(work, messages, lambda *_: None, outcome)
+        return b"".join(written for written, _ in windows).decode(), outcome
 
     return run
 
@@ -98,14 +115,14 @@ def test_what_is_untranslated_is_filled_in_and_all_else_stays_to_the_byte(fill: 
         assert before in expected
         expected = expected.replace(before, after)
     assert content == expected
-    assert (result.filled, result.kept, result.fuzzy) == (4, 2, {})
+    assert (result.translated, result.left, result.flagged) == (4, {"translated already": 2}, {})
 
 
 def test_a_second_time_there_is_nothing_to_do(fill: Any) -> None:
     content, _ = fill(CATALOGUE)
     again, result = fill(content)
     assert again == content
-    assert (result.filled, result.kept) == (0, 6)
+    assert (result.translated, result.left) == (0, {"translated already": 6})
 
 
 @pytest.mark.parametrize(
@@ -125,7 +142,7 @@ def test_a_translation_with_other_placeholders_or_numbers_is_fuzzy(
     content, result = fill(f'{HEADER}msgid "{message}"\nmsgstr ""\n', lambda texts: [translation for _ in texts])
     assert entries(content)[message].msgstr == translation
     assert entries(content)[message].fuzzy == (reason is not None)
-    assert result.fuzzy == ({reason: 1} if reason else {})
+    assert result.flagged == ({reason: 1} if reason else {})
 
 
 def test_a_translation_that_the_model_is_unsure_of_is_fuzzy(fill: Any) -> None:
@@ -138,7 +155,7 @@ def test_a_translation_that_the_model_is_unsure_of_is_fuzzy(fill: Any) -> None:
     assert flags == {
         "Open": False, "Odd   spacing": False, "Save %s": True, "Close": True, "Quit": False, "%d file": True,
     }  # fmt: skip
-    assert result.fuzzy == {"unsure": 2}
+    assert result.flagged == {"unsure": 2}
     assert '#, fuzzy, c-format\nmsgid "Save %s"\nmsgstr "SAVE %s"\n' in content
     content, _ = fill(CATALOGUE, confidence=lambda sources, translations: [0.0] * len(sources))
     assert '#: main.c:12\n#, fuzzy\nmsgid "Open"\n' in content
@@ -171,7 +188,7 @@ def test_plural_forms_are_those_of_the_header(fill: Any, plural: str, forms: lis
     header = HEADER.replace("nplurals=2; plural=(n != 1);", plural)
     content, result = fill(header + 'msgid "%d file"\nmsgid_plural "%d files"\nmsgstr[0] ""\n')
     assert list(entries(content)["%d file"].msgstr_plural.values()) == forms
-    assert result.filled == 1
+    assert result.translated == 1
 
 
 def test_a_form_that_is_there_is_kept(fill: Any) -> None:
@@ -182,7 +199,7 @@ def test_a_form_that_is_there_is_kept(fill: Any) -> None:
 def test_an_empty_translation_fills_nothing_in(fill: Any) -> None:
     content, result = fill(CATALOGUE, lambda texts: ["" for _ in texts])
     assert content == CATALOGUE
-    assert result.filled == 0
+    assert result.flagged == {"empty translations": 4}
 
 
 def test_lines_are_wrapped_as_the_file_has_them(fill: Any) -> None:
@@ -195,9 +212,10 @@ def test_lines_are_wrapped_as_the_file_has_them(fill: Any) -> None:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_messages_without_an_empty_line_between_them(fill: Any, end: str) -> None:
-    content, result = fill((HEADER + 'msgid "a"\nmsgstr ""\nmsgid "b"\nmsgstr "B"\n').replace("\n", end))
-    assert {name: entry.msgstr for name, entry in entries(content).items()} == {"a": "A", "b": "B"}
-    assert result.filled == 1
+    catalogue = (HEADER + 'msgid "a"\nmsgstr ""\nmsgid "b"\nmsgstr "B"\n').replace("\n", end)
+    content, result = fill(catalogue)
+    assert content == catalogue.replace('"a"' + end + 'msgstr ""', '"a"' + end + 'msgstr "A"')
+    assert result.translated == 1
 
 
 def test_the_line_ends_of_windows_stay(fill: Any) -> None:
@@ -206,14 +224,20 @@ def test_the_line_ends_of_windows_stay(fill: Any) -> None:
     assert content.replace("\r\n", "\n") == fill(CATALOGUE)[0]
 
 
-def test_the_encoding_stays_where_it_can_hold_the_translations(tmp_path: Path) -> None:
+def test_the_encoding_stays_where_it_can_hold_the_translations(fill: Any, tmp_path: Path) -> None:
     content = CATALOGUE.replace("UTF-8", "ISO-8859-1").encode("latin-1")
-    (tmp_path / "x.po").write_bytes(content)
-    kept = Catalogue(tmp_path / "x.po").fill(shouting, sure, 0.5)
-    assert "Schlüssen" in kept.content.decode("latin-1")
-    changed = Catalogue(tmp_path / "x.po").fill(lambda texts: ["Открыть" for _ in texts], sure, 0.5)
-    assert "charset=UTF-8" in changed.content.decode()
-    assert entries(changed.content.decode())["Close"].msgstr == "Schlüssen"
+    source, translated, output = (tmp_path / name for name in ("x.po", "utf-8.po", "y.po"))
+    source.write_bytes(content)
+    translated.write_text(fill(content)[0], "utf-8")
+    assert restore_encoding(source, translated, output)
+    assert output.read_bytes() == fill(CATALOGUE)[0].replace("UTF-8", "ISO-8859-1").encode("latin-1")
+    changed, _ = fill(content, lambda texts: ["Открыть" for _ in texts])
+    translated.write_text(changed, "utf-8")
+    output.unlink()
+    assert not restore_encoding(source, translated, output)
+    assert sorted(tmp_path.iterdir()) == [translated, source]
+    assert "charset=UTF-8" in changed
+    assert entries(changed)["Close"].msgstr == "Schlüssen"
 
 
 def test_of_a_template_a_catalogue_is_made(fill: Any) -> None:
@@ -222,21 +246,127 @@ def test_of_a_template_a_catalogue_is_made(fill: Any) -> None:
     assert entries(content)["Open"].msgstr == "OPEN"
 
 
+ODD = (
+    "\ufeff"
+    + HEADER
+    + """
+#~ msgid "Gone before"
+#~ msgstr ""
+#~ "in two lines"
+#~| msgid "what it was"
+#~ msgid "Gone too"
+#~ msgstr "fort"
+#, fuzzy
+#| msgid "Save it"
+msgid "Save"
+msgstr "Sichern"
+  msgid "Indented"
+  msgstr ""
+#, python-format
+
+msgid ""
+"%s has a separator\\n"
+msgstr ""
+msgctxt "no text"
+msgid ""
+msgstr "not a header"
+
+# in the middle
+msgid "Between"
+# of a message
+msgstr ""
+
+# the end"""
+)
+
+
+@pytest.mark.parametrize("size", [1, 100, 1 << 18])
+def test_odd_catalogues_stay_to_the_byte_however_they_are_read(
+    fill: Any, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(catalogues, "BATCH", size)
+    monkeypatch.setattr(catalogues, "BLOCK_BYTES", max(3, size))
+    monkeypatch.setattr(catalogues, "LOOK_AHEAD", 300)
+    for end in ("\n", "\r\n"):
+        odd = ODD.replace("\n", end)
+        content, result = fill(odd, lambda texts: ["" for _ in texts])
+        assert content == odd
+        assert (result.translated, result.left) == (3, {"translated already": 2})
+        content, result = fill(odd, lambda texts: [text.upper().replace("%S", "%s") for text in texts])
+        filled = [("Indented", '  msgstr ""', 'msgstr "INDENTED"'), ("Between", 'msgstr ""', 'msgstr "BETWEEN"')]
+        for text, before, after in filled:
+            head, _, tail = odd.partition(f'"{text}"')
+            odd = f'{head}"{text}"{tail.replace(before, after, 1)}'
+        assert content == odd.replace(
+            f'\\n"{end}msgstr ""{end}msgctxt', f'\\n"{end}msgstr "%s HAS A SEPARATOR\\n"{end}msgctxt'
+        )
+        assert not result.flagged
+
+
+def test_a_fault_is_told_with_the_line_of_the_file(monkeypatch: pytest.MonkeyPatch, fill: Any) -> None:
+    monkeypatch.setattr(catalogues, "BATCH", 10)
+    for fault, said in (
+        ('msgid "a" "b"', "line 32: a broken string"),
+        ("word", r"is not a message catalogue: .*\(line 32\)"),
+        ('msgid "a"\nmsgid "b"\nmsgstr ""', r"is not a message catalogue: .*\(line 33\)"),
+        ('msgid "a"', "ends before the translation of its last message"),
+    ):
+        with pytest.raises(InputError, match=f"x.po.*{said}"):
+            fill(HEADER + 'msgid "b"\nmsgstr ""\n' * 11 + f"\n{fault}\n")
+    with pytest.raises(InputError, match=r"x\.po, byte 385: it cannot be read as ascii"):
+        fill(CATALOGUE.replace("UTF-8", "ascii"))
+    monkeypatch.setattr(catalogues, "LONGEST_MESSAGE", 500)
+    with pytest.raises(InputError, match=r"x\.po, line 9: a message of more than 500 characters"):
+        fill(HEADER + "# no end\n" * 100)
+
+
+def test_memory_does_not_grow_with_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BATCH", "BLOCK_BYTES", "LOOK_AHEAD"):
+        monkeypatch.setattr(catalogues, name, 1 << 12)
+    peaks = []
+    for messages in (1, 200, 1500):
+        file = io.BytesIO((HEADER + 'msgid "some text"\nmsgstr ""\n\n' * messages).encode())
+        tracemalloc.start()
+        texts = 0
+        for number, record in enumerate(read_messages(file.read, "x.po", 0.5)):
+            texts += len(record.texts)
+            if number % 100 == 0:  # polib's parsers are cycles
+                gc.collect()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert texts == messages
+    assert peaks[2] < 1.3 * peaks[1]
+
+
+def test_confidence_comes_from_another_process() -> None:
+    there = pickle.loads(pickle.dumps(SureText("Hund", 0.25)))
+    assert (there, there.confidence) == ("Hund", 0.25)
+
+
 def test_the_command(
-    seq2seq: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+    seq2seq: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    refused: Callable[..., str],
 ) -> None:
     source, output = tmp_path / "in.po", tmp_path / "out.po"
     source.write_text(CATALOGUE, "utf-8")
     command = ["translate", str(seq2seq.folder), "--num_beams", "1", "--input", str(source), "--output"]
     main([*command, str(output), "--fuzzy_below", "0"])
     said = capsys.readouterr().err
-    assert re.search(r"4 messages translated, \d of them marked as fuzzy \(.*\); 2 left as they were", said)
+    assert re.search(r"4 messages translated(; to be looked at: .*)?; left as they were: 2 translated already", said)
     catalogue = entries(output.read_text("utf-8"))
     assert all(entry.msgstr or all(entry.msgstr_plural.values()) for entry in catalogue.values())
     assert catalogue["Close"].msgstr == "Schlüssen"
     assert "out.po is there already" in refused(*command, output)
     main([*command, "-", "--fuzzy_below", "0"])
     assert capsys.readouterr().out == output.read_text("utf-8")
+    with source.open() as file, monkeypatch.context() as patch:
+        patch.setattr("sys.stdin", file)
+        main(["translate", str(seq2seq.folder), "--num_beams", "1", "--format", "gettext", "--fuzzy_below", "1"])
+    marked = entries(capsys.readouterr().out)
+    assert {name for name, entry in marked.items() if not entry.fuzzy} == {"Odd   spacing"}
     assert "fuzzy_below is 2.0; it must be a probability" in refused(*command, "-", "--fuzzy_below", 2)
     source.write_text('msgid "a\n', "utf-8")
     assert "in.po, line 1: a broken string" in refused(*command, tmp_path / "other.po")
@@ -252,26 +382,6 @@ def test_confidences_are_mean_probabilities_of_the_tokens(seq2seq: Any) -> None:
         assert confidence == pytest.approx(float((-loss.detach()).exp()), rel=1e-5)
 
 
-def test_what_was_translated_before_is_not_translated_again(tmp_path: Path) -> None:
-    (tmp_path / "x.po").write_text(CATALOGUE, "utf-8")
-    kept: list[FilledForm] = []
-    whole = Catalogue(tmp_path / "x.po").fill(shouting, sure, 0.5, keep=kept.extend)
-    assert [form.translation for form in kept] == ["OPEN", "SAVE %s", "QUIT", "%d FILE", "%d FILES"]
-    for done in range(len(kept) + 1):
-        asked: list[str] = []
-
-        def spy(texts: Sequence[str], asked: list[str] = asked) -> list[str]:
-            asked += texts
-            return shouting(texts)
-
-        again: list[FilledForm] = []
-        catalogue = Catalogue(tmp_path / "x.po")
-        result = catalogue.fill(spy, sure, 0.5, known=kept[:done], keep=again.extend)
-        assert (result.content, len(catalogue)) == (whole.content, len(kept))
-        assert again == kept[done:]
-        assert len(asked) == len(again)
-
-
 def test_a_killed_command_goes_on_where_it_was(
     seq2seq: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
@@ -284,25 +394,29 @@ def test_a_killed_command_goes_on_where_it_was(
     child = os.fork()
     if not child:
         windows = count()
-        fill_forms = catalogues._fill_forms
+        work_in_windows = records.work_in_windows
 
-        def killed(*arguments: Any) -> Any:
-            if next(windows) == 1:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return fill_forms(*arguments)
+        def until_killed(items: Any, work: Any) -> Any:
+            def killed(window: Any) -> Any:
+                if next(windows) == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return work(window)
 
-        catalogues._fill_forms = killed
+            return work_in_windows(items, killed)
+
+        records.work_in_windows = until_killed
         main([*command, str(output)])
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    begun = (tmp_path / "out.po.part").read_text("utf-8").splitlines()
-    assert 64 <= len(begun) < 150
+    begun = (tmp_path / "out.po.part").read_text("utf-8")
+    assert whole.read_text("utf-8").startswith(begun)
+    assert 64 <= begun.count("msgid ") < 150
     capsys.readouterr()
     assert "was begun with another num_beams" in refused(*command, output, "--num_beams", "2")
-    (tmp_path / "out.po.part").write_text("\n".join([*begun, '["half a li']), "utf-8")
+    (tmp_path / "out.po.part").write_text(begun + 'msgid "half a', "utf-8")
     capsys.readouterr()
     main([*command, str(output)])
-    assert f"going on behind the {len(begun)} translations of " in capsys.readouterr().err
+    assert f"going on behind the {begun.count('msgid ')} records of " in capsys.readouterr().err
     assert output.read_bytes() == whole.read_bytes()
     assert not list(tmp_path.glob("*.part*"))
 
@@ -312,8 +426,7 @@ def test_a_killed_command_goes_on_where_it_was(
     [
         ("--n_best", 2, "--n_best is for lines of text"),
         ("--target_prefix", "Ein", "--target_prefix is for lines of text"),
-        ("--processes", 2, "which one process translates with torch"),
-        ("--engine", "onnx", "which one process translates with torch"),
+        ("--engine", "onnx", "which torch translates, since it is to say how sure"),
     ],
 )
 def test_what_a_catalogue_has_no_place_for(

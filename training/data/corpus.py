@@ -31,6 +31,8 @@ from .readers.hub_datasets import HubDataset
 from .readers.reader import Reader
 from .readers.sources import Source
 from .text.bad_lines import BadLines
+from .text.chunks import DOMAIN
+from .text.chunks import with_domains as add_domains
 from .text.files import unchanged
 
 FORMAT = 1  # of the folder; part of its name
@@ -108,6 +110,7 @@ def build_corpus(
     *,
     skip_bad_lines: bool = False,
     held_out: Sequence["Corpus"] = (),
+    with_domains: bool = False,
 ) -> Corpus:
     """The clean text of some sources: found in the cache, or read, cleaned and written there.
 
@@ -119,6 +122,7 @@ def build_corpus(
         languages: codes of the source and the target language, or of the text's.
         skip_bad_lines: whether lines that cannot be used are left out and counted instead of being an error.
         held_out: the evaluation sets, whose sentences must not be in this corpus if `cleaning` has a leak check.
+        with_domains: whether it has a column `domain`, which the chunks of some sources have.
 
     Raises:
         InputError: if a source cannot be read or holds a bad line, if nothing is left, or if the disk is full.
@@ -127,7 +131,8 @@ def build_corpus(
 
     def write(folder: Path) -> None:
         cleaner = Cleaner(cleaning, languages, _leaks(cleaning, held_out))
-        facts = list(_write_text(folder, sources, cleaner, BadLines(skip=skip_bad_lines), field))
+        bad = BadLines(skip=skip_bad_lines)
+        facts = list(_write_text(folder, sources, cleaner, bad, field, with_domains=with_domains))
         report = {"sources": facts, "cleaning": cleaner.report.to_dict()}
         (folder / "report.json").write_text(json.dumps(report, indent=2, ensure_ascii=False), "utf-8")
         unchanging.close()  # raises before the folder counts as complete
@@ -143,6 +148,7 @@ def build_corpus(
             "cleaning": asdict(cleaning),
             "languages": languages,
             "skip_bad_lines": skip_bad_lines,
+            **({"domains": [source.domain_column for source, _ in sources]} if with_domains else {}),
             "held_out": [corpus.folder.name for corpus in held_out] if cleaning.leak_check else [],
         }
         corpus = Corpus(cached_folder(cache, "text", ingredients, write))
@@ -165,7 +171,13 @@ def _identity(source: Source, reader: Reader) -> Any:
 
 
 def _write_text(
-    folder: Path, sources: Sequence[tuple[Source, Reader]], cleaner: Cleaner, bad: BadLines, field: str
+    folder: Path,
+    sources: Sequence[tuple[Source, Reader]],
+    cleaner: Cleaner,
+    bad: BadLines,
+    field: str,
+    *,
+    with_domains: bool,
 ) -> Iterator[dict[str, Any]]:
     """Writes the clean rows of all sources; yields the facts of each."""
     with (
@@ -176,6 +188,8 @@ def _write_text(
         for source, reader in sources:
             kept = documents = 0
             for clean in cleaner.clean_all(_counted(reader.chunks(bad), bar)):
+                if with_domains and DOMAIN not in clean.schema.names:
+                    clean = add_domains(clean, [""] * len(clean))
                 writer = writer or pa.ipc.new_stream(file, clean.schema)
                 writer.write_batch(_with_tag(clean, source.tag))
                 kept += len(clean)

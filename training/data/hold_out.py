@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .cleaning.sentence_hashes import normalized_hashes
 from .readers.reader import Reader
 from .text.bad_lines import BadLines
-from .text.chunks import chunks_of_pieces, chunks_of_rows
+from .text.chunks import DOMAIN, chunks_of_pieces, chunks_of_rows
 
 Row = TypeVar("Row")
 
@@ -77,12 +77,14 @@ class HeldOut:
             for chunk, _, is_mine in mine:
                 yield chunk.filter(pa.array(is_mine))
             return
-        rows: list[tuple[int, tuple[str, str]]] = []
+        rows: list[tuple[int, tuple[str, ...]]] = []
+        has_domain = False
         for chunk, hashes, is_mine in mine:
             kept = chunk.filter(pa.array(is_mine))
-            pairs = zip(kept.column("source").to_pylist(), kept.column("target").to_pylist(), strict=True)
+            has_domain = DOMAIN in kept.schema.names
+            pairs = zip(*(column.to_pylist() for column in kept.columns), strict=True)
             rows += zip(hashes[is_mine].tolist(), pairs, strict=True)
-        yield from chunks_of_rows(pair for _, pair in _lowest(rows, MOST_PAIRS))
+        yield from chunks_of_rows((pair for _, pair in _lowest(rows, MOST_PAIRS)), has_domain=has_domain)
 
     def _text(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.part == "train":

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..console.input_error import InputError
 from ..recipe.cleaning import Cleaning
@@ -14,8 +17,10 @@ from .hold_out import HeldOut, Part
 from .readers.hub_datasets import HubDataset
 from .readers.reader import Reader
 from .readers.sources import Source, name_domains, pair_reader, parse_sources, text_reader
+from .text.chunks import DOMAIN
 
-OpenSource = Callable[[Source], Reader]
+OpenSource = Callable[[Source, bool], Reader]
+"""Of a source, and whether its chunks are to have the domain of each row, the reader."""
 
 # Evaluation sets are taken as they are: references must be raw text. Only rows without text are left out.
 AS_THEY_ARE = Cleaning(
@@ -74,14 +79,25 @@ def pair_splits(recipe: Recipe[ParallelData]) -> Splits:
     """
     data = recipe.data
     languages = (data.source_language, data.target_language)
-    return _splits(recipe, languages, lambda source: pair_reader(source, *languages))
+    return _splits(
+        recipe, languages, lambda source, with_domains: pair_reader(source, *languages, with_domains=with_domains)
+    )
 
 
 def text_splits(recipe: Recipe[RunningText]) -> Splits:
     """Running text of a recipe's training, validation and test split; raises what `pair_splits` raises."""
     data = recipe.data
     language = data.language or "und"  # undetermined, ISO 639-2
-    return _splits(recipe, (language,), lambda source: text_reader(source, data.text_column, data.documents))
+
+    def open_source(source: Source, with_domains: bool) -> Reader:
+        return text_reader(source, data.text_column, data.documents, with_domains=with_domains)
+
+    if data.hold_out > 0 and any(source.domain_column is not None for source in _sources(data, "test")):
+        raise InputError(
+            "data.hold_out is given, and a source has a domain_column; of running text whole sections are held out, so "
+            "give data.test instead"
+        )
+    return _splits(recipe, (language,), open_source)
 
 
 def training_sources(data: Corpora) -> list[Source]:
@@ -92,6 +108,15 @@ def training_sources(data: Corpora) -> list[Source]:
 def domains_of_test(data: Corpora) -> list[str]:
     """The domain of each source of a recipe's test split."""
     return name_domains(_sources(data, "test"))
+
+
+def domains_of_rows(data: Corpora, test: Corpus) -> list[str]:
+    """The domain of each row of a recipe's test split: by its column, else that of its source."""
+    names = np.repeat(domains_of_test(data), test.sizes).tolist()
+    if DOMAIN not in test.dataset.column_names:
+        return names
+    rows = chain.from_iterable(chunk.column(DOMAIN).to_pylist() for chunk in test.chunks())
+    return [said.strip() or name for said, name in zip(rows, names, strict=True)]
 
 
 def cache_folder(recipe: Recipe[Any]) -> Path:
@@ -130,7 +155,10 @@ def _splits(recipe: Recipe[Any], languages: tuple[str, ...], open_source: OpenSo
     cache, skip = cache_folder(recipe), data.on_bad_line == "skip"
     parts: tuple[Part, ...] = ("train", "validation", "test")
     sources = {
-        split: [(source, _part_of(open_source(source), split, data.hold_out)) for source in _sources(data, split)]
+        split: [
+            (source, _part_of(open_source(source, split == "test"), split, data.hold_out))
+            for source in _sources(data, split)
+        ]
         for split in parts
     }
     _check_tags(recipe, [source for readers in sources.values() for source, _ in readers])
@@ -143,7 +171,14 @@ def _splits(recipe: Recipe[Any], languages: tuple[str, ...], open_source: OpenSo
         field = f"data.hold_out ({split})" if is_held_out else f"data.{split}"
         try:
             return build_corpus(
-                cache, field, sources[split], cleaning, languages, skip_bad_lines=skip, held_out=held_out
+                cache,
+                field,
+                sources[split],
+                cleaning,
+                languages,
+                skip_bad_lines=skip,
+                held_out=held_out,
+                with_domains=split == "test" and any(source.domain_column is not None for source, _ in sources[split]),
             )
         except NothingLeftError as error:
             if not is_held_out:

@@ -5,6 +5,7 @@ replacement, as it has (Efron and Tibshirani 1993, section 8.3).
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,9 @@ from .significance import SIGNIFICANT
 
 FEWEST = 20
 """Of fewer sentences or passages the bootstrap says too little."""
+
+MOST = 12
+"""Domains that are scored one by one; a table of more is not read."""
 
 Compute = Callable[[NDArray[np.floating]], float]
 """Sums over sentences -> a score."""
@@ -45,6 +49,16 @@ class DomainScores:
     def is_worse(self) -> bool:
         """Whether that is hardly chance."""
         return self.p_worse is not None and self.p_worse < SIGNIFICANT
+
+
+def gather_others(domains: Sequence[str]) -> list[str]:
+    """The domains of N sentences; where there are more than `MOST`, the smaller ones as one, which says how many."""
+    counts = Counter(domains)
+    if len(counts) <= MOST:
+        return list(domains)
+    largest = {name for name, _ in counts.most_common(MOST - 1)}
+    others = f"{len(counts) - len(largest):,} others together"
+    return [name if name in largest else others for name in domains]
 
 
 def score_domains(

@@ -15,9 +15,10 @@ from ...modeling.modeling_lm import PaperformerForCausalLM
 from ..data.batches.packing import CausalBlocks
 from ..data.batches.text_batches import StreamedTextBatches, TextBatches
 from ..data.batches.token_budget import TokenIds
-from ..data.splits import SplitFacts, Splits, domains_of_test, text_splits
+from ..data.splits import SplitFacts, Splits, domains_of_rows, text_splits
 from ..data.tokenizers import TokenizerNeeds, Tokenizers, padded_size
 from ..evaluation.decoding import generate
+from ..evaluation.domains import gather_others
 from ..evaluation.evaluation_file import Evaluation
 from ..evaluation.metrics import BITS_PER_BYTE, LOSS, Score
 from ..evaluation.passages import losses_by_passage, name_passages
@@ -27,7 +28,7 @@ from ..recipe.recipe import Recipe
 from .base_model import initial_model, set_generation
 from .objective import CardWords, Objective
 from .protocols import Task
-from .running_text import first_lines, held_out_facts, held_out_tokens, source_bytes, text_batches
+from .running_text import first_lines, held_out_facts, held_out_tokens, row_bytes, text_batches
 
 
 def language_modeling_task(recipe: Recipe[TextData], splits: Splits, tokenizers: Tokenizers) -> Task:
@@ -102,12 +103,13 @@ class LanguageModelScoring:
         if split != "test":
             return Evaluation(scores=self._scores(model, split), outputs=[])
         losses = losses_of_tokens(model, self._documents(split), self.recipe.data.context_length)
+        domains = domains_of_rows(self.recipe.data, self.splits.test)
         passages = losses_by_passage(losses, self.splits.test.chunks(), self.tokenizer)
         return Evaluation(
             scores=self._scores(model, split, losses),
             outputs=self._continue(model, self.prompts),
             passages=passages,
-            domains=name_passages(passages, source_bytes(self.splits.test), domains_of_test(self.recipe.data)),
+            domains=gather_others(name_passages(passages, row_bytes(self.splits.test), domains)),
         )
 
     def _documents(self, split: str) -> list[TokenIds]:

@@ -91,11 +91,9 @@ def windows(store: TokenStore, length: int) -> Iterator[NDArray[np.integer[Any]]
                 yield window
 
 
-def source_bytes(corpus: Corpus) -> list[int]:
-    """Bytes of each source of a split, in UTF-8."""
-    sizes = np.concatenate([np.asarray(pc.binary_length(chunk.column("text"))) for chunk in corpus.chunks()])
-    ends = np.cumsum(corpus.sizes)
-    return [int(sizes[end - size : end].sum()) for end, size in zip(ends, corpus.sizes, strict=True)]
+def row_bytes(corpus: Corpus) -> list[int]:
+    """Bytes of each row of a split, in UTF-8."""
+    return [size for chunk in corpus.chunks() for size in pc.binary_length(chunk.column("text")).to_pylist()]
 
 
 def first_lines(corpus: Corpus, count: int) -> list[str]:

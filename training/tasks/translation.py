@@ -17,12 +17,13 @@ from ..console.input_error import InputError
 from ..console.progress import say
 from ..data.batches.pair_batches import BatchOptions, PairBatches, Sample, StreamedPairBatches
 from ..data.corpus import TextStream
-from ..data.splits import SplitFacts, Splits, cache_folder, domains_of_test, pair_splits
+from ..data.splits import SplitFacts, Splits, cache_folder, domains_of_rows, pair_splits
 from ..data.tokenizers import TokenizerNeeds, Tokenizers, padded_size
 from ..data.tokenizing import Encode, batch_encoder, tokenized_pairs
 from ..data.unseen_words import UnseenWords, count_unseen_words
 from ..evaluation.confidence import RESAMPLES
 from ..evaluation.decoding import translate
+from ..evaluation.domains import gather_others
 from ..evaluation.evaluation_file import Evaluation
 from ..evaluation.metrics import LOSS, Score, score_outputs, scoring_options, validation_metrics
 from ..evaluation.perplexity import loss_per_token
@@ -156,7 +157,7 @@ class TranslationScoring:
         evaluation = Evaluation(scores=scores, outputs=outputs, decoding=decoding, pairs=self.pairs[split])
         if split != "test":
             return evaluation
-        domains = np.repeat(domains_of_test(self.recipe.data), self.splits.test.sizes).tolist()
+        domains = gather_others(domains_of_rows(self.recipe.data, self.splits.test))
         return replace(evaluation, domains=domains, unseen_words=self._unseen_words())
 
     def _unseen_words(self) -> UnseenWords | None:

@@ -1,7 +1,10 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from paperformer.training.console.input_error import InputError
@@ -10,6 +13,7 @@ from paperformer.training.data.readers.hub_datasets import HubDataset
 from paperformer.training.data.readers.sources import Source
 from paperformer.training.data.splits import (
     cache_folder,
+    domains_of_rows,
     domains_of_test,
     pair_splits,
     text_splits,
@@ -117,3 +121,65 @@ def test_domains_are_named_by_the_recipe_or_by_what_tells_sources_apart(seq2seq_
     assert domains(**held_out) == ["law", "news"]
     with pytest.raises(InputError, match="domain is empty"):
         domains(data__test="[{path: a.tsv, domain: ''}]")
+
+
+ROWS = [
+    ("a dog", "ein Hund", "animals"),
+    ("", "leer", "left out"),
+    ("a cat", "eine Katze", ""),
+    ("law", "Recht", "law"),
+]
+ROWS += [(f"row {number} of them", f"Zeile {number} davon", f"kind {number % 3}") for number in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("x.tsv", "domain_column: 3"),
+        ("named.tsv", "domain_column: kind"),
+        ("x.csv", "columns: [en, de], domain_column: kind"),
+        ("x.jsonl", "domain_column: kind"),
+        ("x.parquet", "domain_column: kind"),
+    ],
+)
+@pytest.mark.parametrize("is_held_out", [False, True])
+def test_a_column_says_the_domain_of_each_row(
+    seq2seq_recipe: MakePairRecipe, tmp_path: Path, name: str, options: str, is_held_out: bool
+) -> None:
+    """What is left out, or held out, moves no domain to another row."""
+    lines = ["\t".join(row) for row in ROWS]
+    (tmp_path / "x.tsv").write_text("\n".join(lines), "utf-8")
+    (tmp_path / "named.tsv").write_text("\n".join(["en\tde\tkind", *lines]), "utf-8")
+    (tmp_path / "x.csv").write_text(
+        "\n".join(["kind,en,de", *(f"{row[2]},{row[0]},{row[1]}" for row in ROWS)]), "utf-8"
+    )
+    objects = [dict(zip(("en", "de", "kind"), row, strict=True)) for row in ROWS]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, objects)), "utf-8")
+    of_parquet = pa.Table.from_pylist([row | {"kind": row["kind"] or None} for row in objects])
+    pq.write_table(of_parquet, tmp_path / "x.parquet")
+    (tmp_path / "y.tsv").write_text("one more\tnoch eins\n", "utf-8")
+    sources = f"[{{path: {tmp_path / 'y.tsv'}}}, {{path: {tmp_path / name}, domain: other, {options}}}]"
+    held_out = {"data__train": sources, "data__hold_out": 0.25}
+    recipe = seq2seq_recipe(**(held_out if is_held_out else {"data__test": sources}))
+    splits = pair_splits(recipe)
+    expected = {"one more": "y.tsv"} | {source: domain or "other" for source, _, domain in ROWS}
+    found = [(source, domain.rpartition("/")[2]) for (source, *_), domain
+             in zip(rows(splits.test), domains_of_rows(recipe.data, splits.test), strict=True)]  # fmt: skip
+    assert found == [(source, expected[source]) for source, *_ in rows(splits.test)]
+    assert len(found) == len(ROWS) or (is_held_out and len(found) > 1)
+    assert isinstance(splits.train, Corpus)
+    assert "domain" not in splits.train.dataset.column_names
+
+
+def test_a_domain_column_that_is_not_there_or_cannot_be(seq2seq_recipe: MakePairRecipe, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("a\tb\n", "utf-8")
+    (tmp_path / "x.tmx").write_text("<tmx/>", "utf-8")
+    for source, message in (
+        (f"{{path: {tmp_path / 'x.tmx'}, domain_column: 3}}", r"x\.tmx: domain_column is 3; only tables"),
+        ("{built_in: cldr, domain_column: 3}", "domain_column is 3; only tables"),
+        (f"{{path: {tmp_path / 'x.tsv'}, domain_column: kind}}", r"has no column 'kind'; its columns are 'a', 'b'"),
+        (f"{{path: {tmp_path / 'x.tsv'}, domain_column: 0}}", r"has no column 0; columns are numbered from 1"),
+        (f"{{path: {tmp_path / 'x.tsv'}, domain_column: 3}}", r"columns: 2; there must be at least 3"),
+    ):
+        with pytest.raises(InputError, match=message):
+            pair_splits(seq2seq_recipe(data__test=f"[{source}]"))

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF
 
-from paperformer.training.evaluation.domains import FEWEST, score_domains, score_domains_of_text
+from paperformer.training.evaluation.domains import FEWEST, MOST, gather_others, score_domains, score_domains_of_text
 from paperformer.training.evaluation.passages import PassageLosses, name_passages
 
 RNG = np.random.default_rng(3)
@@ -85,3 +85,14 @@ def test_text_is_compared_by_bits_a_byte() -> None:
     assert plays.scores[0].value == pytest.approx(losses.nats[:30].sum() / sizes[:30].sum() / math.log(2))
     assert plays.scores[0].count == sizes[:30].sum()
     assert (plays.is_worse, sonnets.is_worse) == (False, True)
+
+
+def test_of_many_domains_the_smaller_ones_are_one() -> None:
+    few = [f"domain {number}" for number in range(MOST)]
+    assert gather_others(few) == few
+    many = [f"domain {number}" for number in range(MOST + 8) for _ in range(1 + (number % 2))]
+    gathered = gather_others(many)
+    assert len(set(gathered)) == MOST
+    named = [here for here, there in zip(many, gathered, strict=True) if here == there]
+    assert set(gathered) - set(named) == {"9 others together"}
+    assert set(named) == {f"domain {number}" for number in range(MOST + 8) if number % 2} | {"domain 0"}

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...recipe.cleaning import Cleaning
+from ..text.chunks import DOMAIN
 from .control_characters import has_control_characters
 from .hash_set import HashSet, Mask
 from .language_identification import LanguageIdentifier
@@ -25,6 +26,9 @@ from .sentence_length import count_characters, count_words, length_ratios
 
 WORDS_OF_A_COPY = 4
 """Shorter copies are kept: names, numbers and "OK" are right in both languages."""
+
+NO_TEXT = ("begins", DOMAIN)
+"""Columns of chunks that are not cleaned."""
 
 Check = Callable[[pa.RecordBatch], Mask]
 """For N rows, (N,), true where one is to be left out."""
@@ -107,7 +111,7 @@ class Cleaner:
 
     def _normalized(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         for index, name in enumerate(rows.schema.names):
-            if name != "begins":
+            if name not in NO_TEXT:
                 column = normalize(rows.column(index), self._options.normalization)
                 if self._options.strip and name != "text":
                     column = strip(column)
@@ -180,7 +184,7 @@ def _is_in_another_language(identifier: LanguageIdentifier, languages: tuple[str
 
 def _texts(rows: pa.RecordBatch) -> list[pa.Array]:
     """The texts of N rows: of source and target, or of the text alone, (N,) each."""
-    return [rows.column(name) for name in rows.schema.names if name != "begins"]
+    return [rows.column(name) for name in rows.schema.names if name not in NO_TEXT]
 
 
 def _begins(rows: pa.RecordBatch) -> Mask:

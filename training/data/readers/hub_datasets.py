@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ...console.input_error import InputError
 from ..text.bad_lines import BadLines
-from ..text.chunks import CHARACTERS_A_CHUNK, pair_chunk, text_chunk
+from ..text.chunks import CHARACTERS_A_CHUNK, pair_chunk, text_chunk, with_domains
 from ..text.columns import good_rows
 
 ROWS_A_READ = 2_000
@@ -39,6 +39,8 @@ class HubDataset:
     """Branch, tag or commit."""
     documents: Literal["each", "joined"] = "each"
     """Running text only: whether every row is a document, or all of them run on as one."""
+    domain: str | None = field(default=None, repr=False)
+    """The column that says the domain of each row."""
 
     @property
     def _place(self) -> str:
@@ -69,13 +71,15 @@ class HubDataset:
                 arrays = good_rows(texts, self._place, rows + start, bad)
                 if not len(arrays[0]):
                     continue
+                *arrays, domains = arrays if self.domain is not None else (*arrays, None)
                 if len(arrays) == 2:
-                    yield pair_chunk(*arrays)
+                    chunk = pair_chunk(*arrays)
                 else:
                     begins = np.full(len(arrays[0]), self.documents == "each")
                     begins[0] |= begins_document
                     begins_document = False
-                    yield text_chunk(arrays[0], begins.tolist())
+                    chunk = text_chunk(arrays[0], begins.tolist())
+                yield chunk if domains is None else with_domains(chunk, domains)
             rows += len(table)
 
     def _tables(self) -> Iterator[pa.Table]:
@@ -100,7 +104,7 @@ class HubDataset:
             table = table.flatten()
         names = table.column_names
         selected = {}
-        for asked in self.columns:
+        for asked in (*self.columns, *filter(None, [self.domain])):
             name = next((name for name in (asked, f"translation.{asked}") if name in names), None)
             if name is None:
                 raise InputError(f"{self._place}: there is no column {asked}; there are {', '.join(names)}")
@@ -108,6 +112,8 @@ class HubDataset:
             if not _holds_text(column.type):
                 raise InputError(f"{self._place}: column {name} holds {column.type}; it must hold text")
             selected[name] = column.cast(pa.large_string())
+            if asked == self.domain:
+                selected[name] = pc.fill_null(selected[name], "")
         return selected
 
     @contextmanager

@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from ...console.input_error import InputError
 from ..text.bad_lines import BadLines
+from ..text.chunks import chunks_of_rows
 from ..text.files import find_file, open_binary
 from ..text.lines import BLOCK_BYTES, read_lines
 from .reader import FileFormat, FileReader, list_names, require_any
@@ -34,9 +37,16 @@ class JsonLines(FileReader):
     columns: tuple[str, ...]
     """One or two keys; `translation.en` is the key `en` of the object `translation`, unless that very key is there."""
 
+    domain: str | None = field(default=None, repr=False)
+    """The key whose value says the domain of each row."""
+
+    def chunks(self, bad: BadLines) -> Iterator[pa.RecordBatch]:
+        """The values of each object."""
+        return chunks_of_rows(self.rows(bad), has_domain=self.domain is not None)
+
     def rows(self, bad: BadLines) -> Iterator[tuple[str, ...]]:
         """The values of each object."""
-        path = find_file(self.path)
+        path, columns = find_file(self.path), self.columns + (() if self.domain is None else (self.domain,))
         _refuse_list(path)
         lines = enumerate(read_lines(path, bad), start=1)
         filled = ((number, line) for number, line in lines if line is None or not (not line or line.isspace()))
@@ -45,7 +55,7 @@ class JsonLines(FileReader):
                 continue
             try:
                 row = _parse(line)
-                values = tuple([_value(row, column) for column in self.columns])
+                values = tuple([_value(row, column) for column in columns])
                 if "\\u" in line:
                     _check_escapes(values)
             except _BadRowError as error:
@@ -57,7 +67,8 @@ class JsonLines(FileReader):
 JSON_LINES = FileFormat(
     name="jsonl",
     endings=(".jsonl", ".ndjson"),
-    reader=lambda path, request: JsonLines(path=path, columns=request.column_names),
+    reader=lambda path, request: JsonLines(path=path, columns=request.column_names, domain=request.domain_name),
+    has_columns=True,
 )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from ...console.input_error import InputError
 from ..text.bad_lines import BadLines
-from ..text.chunks import CHARACTERS_A_CHUNK, ROWS_A_CHUNK, pair_chunk, text_chunk
+from ..text.chunks import CHARACTERS_A_CHUNK, ROWS_A_CHUNK, chunk_of_columns
 from ..text.columns import good_rows
 from ..text.files import readable, unchanged
 from ..text.lines import BLOCK_BYTES, LONGEST_LINE
@@ -27,6 +27,9 @@ class ParquetFile(FileReader):
 
     columns: tuple[str, ...]
     """One or two columns of strings; `translation.en` is the field `en` of the struct `translation`."""
+
+    domain: str | None = field(default=None, repr=False)
+    """A column of strings that says the domain of each row."""
 
     def files(self) -> list[Path]:
         """The file, or the files of the folder."""
@@ -46,17 +49,21 @@ class ParquetFile(FileReader):
     def _chunks(self, bad: BadLines) -> Iterator[pa.RecordBatch]:
         for path in self.files():
             rows_before = 0
-            for values in _read_columns(path, self.columns):
-                named = dict(zip(self.columns, values, strict=True))
+            wanted = self.columns + (() if self.domain is None else (self.domain,))
+            for values in _read_columns(path, wanted):
+                named = dict(zip(wanted, values, strict=True))
+                if self.domain is not None:
+                    named[self.domain] = named[self.domain].fill_null("")
                 columns = good_rows(named, str(path), rows_before, bad, LONGEST_LINE)
                 rows_before += len(values[0])
-                yield pair_chunk(*columns) if len(columns) == 2 else text_chunk(*columns)
+                yield chunk_of_columns(columns, has_domain=self.domain is not None)
 
 
 PARQUET = FileFormat(
     name="parquet",
     endings=(".parquet",),
-    reader=lambda path, request: ParquetFile(path=path, columns=request.column_names),
+    reader=lambda path, request: ParquetFile(path=path, columns=request.column_names, domain=request.domain_name),
+    has_columns=True,
     in_folders="*.parquet",
 )
 

@@ -89,10 +89,18 @@ class Request:
     documents: Documents | None = None
     """What the rows of running text are."""
 
+    domain: str | int | None = None
+    """The column that says the domain of each row."""
+
     @property
     def column_names(self) -> tuple[str, ...]:
         """The columns of a format that has them by name."""
         return tuple(map(str, self.columns or self.names))
+
+    @property
+    def domain_name(self) -> str | None:
+        """The column of the domain, of such a format."""
+        return None if self.domain is None else str(self.domain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +122,9 @@ class FileFormat:
 
     divides_documents: bool = False
     """Whether a file may be one document or several, so that `documents` is for it; else every row is one."""
+
+    has_columns: bool = False
+    """Whether a column may say the domain of each row."""
 
     in_folders: str | None = None
     """Which files below a folder are read as one source, as `Path.glob` takes it; None if only a file can be given."""

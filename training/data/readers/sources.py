@@ -34,6 +34,8 @@ BUILT_IN_TITLES = {"cldr": "localised expressions of Unicode CLDR", "shakespeare
 PARALLEL = "parallel"
 """The format of two files of one prefix, which end in the languages' codes."""
 
+_NO_COLUMNS = "only tables, JSON Lines, Parquet and data sets of the Hub have columns"
+
 
 @strict
 @dataclass(kw_only=True)
@@ -84,6 +86,10 @@ class Source:
     """What kind of text it is, such as `news`: the card has the scores of the test set by domain. Several sources may
     be of one; by default each is one by itself."""
 
+    domain_column: str | int | None = None
+    """The column of a table, JSON object or data set that says the domain of each row, by name or by number as in
+    `columns`; a row where it is empty is of the source's domain."""
+
     def __post_init__(self) -> None:
         given = [name for name in ("path", "hub", "built_in") if getattr(self, name) is not None]
         if len(given) != 1:
@@ -95,6 +101,8 @@ class Source:
             raise ValueError(f"weight is {self.weight}; it must be greater than 0")
         if self.domain is not None and not self.domain.strip():
             raise ValueError("domain is empty; give it a name, or leave it out")
+        if self.domain_column is not None and (self.built_in is not None or self.target_path is not None):
+            raise ValueError(f"domain_column is {self.domain_column}; {_NO_COLUMNS}")
 
     @property
     def title(self) -> str:
@@ -171,8 +179,13 @@ def _named_source(name: str, place: str, dataset: str | None, config: str | None
     return Source(hub=dataset, split=name, config=config)
 
 
-def pair_reader(source: Source, source_language: str, target_language: str) -> Reader:
+def pair_reader(source: Source, source_language: str, target_language: str, *, with_domains: bool = False) -> Reader:
     """The reader of a source of sentence pairs.
+
+    Args:
+        source: what to read.
+        source_language, target_language: their codes.
+        with_domains: whether its chunks have the domain of each row, if the source has a column of them.
 
     Raises:
         InputError: if there is no such file, or if it holds no pairs.
@@ -182,13 +195,14 @@ def pair_reader(source: Source, source_language: str, target_language: str) -> R
         raise InputError(f"{source.path or source.hub}: documents is for running text; sentence pairs have none")
     if source.built_in is not None:
         return BuiltInPairs(dataset=source.built_in, split=source.split, languages=languages)
-    request = _request(source, languages)
+    request = _request(source, languages, with_domains=with_domains)
     if source.hub is not None:
         return _hub_dataset(source, request)
     path = Path(source.path or "").expanduser()
     if source.target_path is not None:
         return ParallelFiles(source=path, target=Path(source.target_path).expanduser())
     path, file_format = _recognise(path, source.format, languages)
+    _check_domains(source, file_format)
     if file_format is None:
         return ParallelFiles.with_prefix(path, *languages)
     if not file_format.has_pairs:
@@ -199,24 +213,28 @@ def pair_reader(source: Source, source_language: str, target_language: str) -> R
     return file_format.reader(path, request)
 
 
-def text_reader(source: Source, text_column: str = "text", documents: Documents | None = None) -> Reader:
+def text_reader(
+    source: Source, text_column: str = "text", documents: Documents | None = None, *, with_domains: bool = False
+) -> Reader:
     """The reader of a source of running text.
 
     Args:
         source: what to read.
         text_column: column of the text, if the source names none.
         documents: what rows are, if the source does not say.
+        with_domains: as `pair_reader` takes it.
 
     Raises:
         InputError: if there is no such file, or if it holds no running text.
     """
     if source.built_in is not None:
         return BuiltInText(dataset=source.built_in, split=source.split)
-    request = _request(source, (text_column,), source.documents or documents)
+    request = _request(source, (text_column,), source.documents or documents, with_domains=with_domains)
     if source.hub is not None:
         return _hub_dataset(source, request)
     path, file_format = _recognise(Path(source.path or "").expanduser(), source.format, ())
     assert file_format is not None  # parallel files need languages
+    _check_domains(source, file_format)
     if not file_format.divides_documents and request.documents not in (None, "each"):
         raise InputError(
             f"{path}: documents is {request.documents}; every row of a {file_format.name} file is a document"
@@ -237,15 +255,24 @@ def _hub_dataset(source: Source, request: Request) -> HubDataset:
         revision=source.revision,
         columns=request.column_names,
         documents="joined" if request.documents == "joined" else "each",
+        domain=request.domain_name,
     )
 
 
-def _request(source: Source, names: tuple[str, ...], documents: Documents | None = None) -> Request:
+def _check_domains(source: Source, file_format: FileFormat | None) -> None:
+    if source.domain_column is not None and (file_format is None or not file_format.has_columns):
+        raise InputError(f"{source.path}: domain_column is {source.domain_column}; {_NO_COLUMNS}")
+
+
+def _request(
+    source: Source, names: tuple[str, ...], documents: Documents | None = None, *, with_domains: bool = False
+) -> Request:
     columns = tuple(source.columns) if source.columns is not None else None
     if columns is not None and len(columns) != len(names):
         what = "the source's and the target's" if len(names) == 2 else "the text's"
         raise InputError(f"{source.path or source.hub}: columns has {len(columns)} entries; it must have {what}")
-    return Request(names=names, columns=columns, documents=documents)
+    domain = source.domain_column if with_domains else None
+    return Request(names=names, columns=columns, documents=documents, domain=domain)
 
 
 def _recognise(path: Path, given: str | None, languages: tuple[str, ...]) -> tuple[Path, FileFormat | None]:

@@ -2,14 +2,17 @@
 
 import csv
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Literal, TypeGuard
 
+import pyarrow as pa
+
 from ...console.input_error import InputError
 from ..text.bad_lines import BadLines
+from ..text.chunks import chunks_of_rows
 from ..text.files import find_file
 from ..text.lines import LONGEST_LINE, read_lines
 from .reader import Columns, FileFormat, FileReader, Request, list_names, require_any
@@ -47,12 +50,23 @@ class Table(FileReader):
     names: tuple[str, ...] = ()
     """What the columns are called in a header, as many; then they may be others than `columns`."""
 
+    domain: str | int | None = field(default=None, repr=False)
+    """The column that says the domain of each row."""
+
     def __post_init__(self) -> None:
-        for column in self.columns:
+        for column in self._all_columns:
             if isinstance(column, int) and column < 1:
                 raise InputError(f"{self.path} has no column {column}; columns are numbered from 1")
             if isinstance(column, str) and self.header is False:
                 raise InputError(f"{self.path} has no header to name a column '{column}'; give its number, from 1")
+
+    @property
+    def _all_columns(self) -> Columns:
+        return self.columns if self.domain is None else (*self.columns, self.domain)
+
+    def chunks(self, bad: BadLines) -> Iterator[pa.RecordBatch]:
+        """The rows."""
+        return chunks_of_rows(self.rows(bad), has_domain=self.domain is not None)
 
     def rows(self, bad: BadLines) -> Iterator[tuple[str, ...]]:
         """The rows. A bad row of several lines, which are CSV, counts as that many bad lines."""
@@ -62,6 +76,7 @@ class Table(FileReader):
         first = next(rows, None)
         if first is not None and self._is_header(first[1]):
             indices = [first[1].index(name) for name in self.names]
+            indices += [] if self.domain is None else [_index(self.domain, first[1], path)]
         else:
             rows = chain([] if first is None else [first], rows)
             indices = self._indices(rows, path)
@@ -81,12 +96,12 @@ class Table(FileReader):
 
     def _indices(self, rows: Iterator[Row], path: Path) -> list[int]:
         """Where the columns are, counted from 0; takes the header off the rows."""
-        if not (self.header or any(isinstance(column, str) for column in self.columns)):
-            return [int(column) - 1 for column in self.columns]
+        if not (self.header or any(isinstance(column, str) for column in self._all_columns)):
+            return [int(column) - 1 for column in self._all_columns]
         _, header = next(require_any(rows, path, "a header, and rows below it"))
         if header is None:
             raise InputError(f"{path}: its header cannot be read; the first row must name the columns")
-        return [_index(column, header, path) for column in self.columns]
+        return [_index(column, header, path) for column in self._all_columns]
 
 
 def _index(column: str | int, header: list[str], path: Path) -> int:
@@ -139,15 +154,17 @@ def _csv_rows(lines: Iterator[str | None], path: Path, bad: BadLines) -> Iterato
 def _tsv_reader(path: Path, request: Request) -> Table:
     first_columns = tuple(range(1, len(request.names) + 1))
     names = () if request.columns else request.names
-    return Table(path=path, columns=request.columns or first_columns, delimiter="\t", names=names)
+    return Table(
+        path=path, columns=request.columns or first_columns, delimiter="\t", names=names, domain=request.domain
+    )
 
 
 def _csv_reader(path: Path, request: Request) -> Table:
-    return Table(path=path, columns=request.columns or request.names, delimiter=",")
+    return Table(path=path, columns=request.columns or request.names, delimiter=",", domain=request.domain)
 
 
-TSV = FileFormat(name="tsv", endings=(".tsv",), reader=_tsv_reader)
-CSV = FileFormat(name="csv", endings=(".csv",), reader=_csv_reader)
+TSV = FileFormat(name="tsv", endings=(".tsv",), reader=_tsv_reader, has_columns=True)
+CSV = FileFormat(name="csv", endings=(".csv",), reader=_csv_reader, has_columns=True)
 
 
 class _QuoteNotClosedError(csv.Error):

@@ -1,7 +1,8 @@
 """Chunks: Arrow record batches of some thousand rows, the form in which text flows from readers to the tokenizer.
 
 A chunk of sentence pairs has the columns `source` and `target`. A chunk of running text has `text`, and `begins`, which
-is true where a row begins a document and false where it continues the one before. All text is Unicode without lone
+is true where a row begins a document and false where it continues the one before. Of a test split there may be
+`domain` besides. All text is Unicode without lone
 surrogates; no value is null.
 """
 
@@ -15,6 +16,7 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 PAIR_SCHEMA = pa.schema([("source", pa.string()), ("target", pa.string())])
 TEXT_SCHEMA = pa.schema([("text", pa.string()), ("begins", pa.bool_())])
 
+DOMAIN = "domain"
 ROWS_A_CHUNK = 10_000
 CHARACTERS_A_CHUNK = 8_000_000  # fewer rows where they are long, so that a chunk stays in the tens of megabytes
 
@@ -30,11 +32,23 @@ def text_chunk(texts: Sequence[str], begins: Sequence[bool] | None = None) -> pa
     return pa.record_batch([pa.array(texts, pa.string()), pa.array(flags, pa.bool_())], schema=TEXT_SCHEMA)
 
 
-def chunks_of_rows(rows: Iterable[tuple[str, ...]]) -> Iterator[pa.RecordBatch]:
-    """Gathers rows, (source, target) or (text,), into chunks."""
+def chunk_of_columns(columns: Sequence[Any], *, has_domain: bool = False) -> pa.RecordBatch:
+    """A chunk of pairs or of text, by how many columns there are; the last may be the domain of each row."""
+    texts = columns[:-1] if has_domain else columns
+    chunk = pair_chunk(*texts) if len(texts) == 2 else text_chunk(*texts)
+    return with_domains(chunk, columns[-1]) if has_domain else chunk
+
+
+def with_domains(chunk: pa.RecordBatch, domains: Sequence[str]) -> pa.RecordBatch:
+    """A chunk with a column more, `domain`; empty where it is that of the source."""
+    names = [*chunk.schema.names, DOMAIN]
+    return pa.record_batch([*chunk.columns, pa.array(domains, pa.string())], names=names)
+
+
+def chunks_of_rows(rows: Iterable[tuple[str, ...]], *, has_domain: bool = False) -> Iterator[pa.RecordBatch]:
+    """Gathers rows, (source, target) or (text,), into chunks; each may have its domain at its end."""
     for gathered in _gathered(rows, lambda row: sum(map(len, row))):
-        columns = _columns(gathered)
-        yield pair_chunk(*columns) if len(columns) == 2 else text_chunk(*columns)
+        yield chunk_of_columns(_columns(gathered), has_domain=has_domain)
 
 
 def chunks_of_pieces(pieces: Iterable[tuple[str, bool]]) -> Iterator[pa.RecordBatch]:

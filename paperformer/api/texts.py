@@ -40,6 +40,7 @@ class Searching(TypedDict, total=False):
         alignment_layer: by the attention of which layer of the decoder, from 0; by default the last but one.
         src_lang, tgt_lang: codes of the languages, of a model that knows many (M2M100, NLLB, mBART); a model that has
             been loaded is set to them.
+        dtype: what the model is computed in: float32, bfloat16, or on a CPU int8; by default as its weights are stored.
     """
 
     ensemble: "Sequence[Model]"
@@ -52,6 +53,7 @@ class Searching(TypedDict, total=False):
     alignment_layer: int
     src_lang: str
     tgt_lang: str
+    dtype: "Dtype | None"
 
 
 @overload
@@ -127,7 +129,7 @@ def translate(
             that cannot be loaded or is for another task.
     """
     from .model_processes import ModelProcesses
-    from .translators import load_translator, plain_work, read_search, searching_work, with_prefix
+    from .translators import LOADING, load_translator, plain_work, read_search, searching_work, with_prefix
 
     check_beams(num_beams)
     _check_texts("texts", texts)
@@ -152,7 +154,7 @@ def translate(
         logger.warning("text %d: %s", index + 1, what)
 
     ensemble = searching.get("ensemble", ())
-    options: dict[str, Any] = {name: searching[name] for name in ("src_lang", "tgt_lang") if name in searching}
+    options: dict[str, Any] = {name: searching[name] for name in LOADING if name in searching}
     options["trust_remote_code"] = trust_remote_code
     if processes > 1 and len(texts) > 1:
         places = []
@@ -227,14 +229,17 @@ def evaluate(
     prefix: str = "",
     processes: int = 1,
     engine: str = "torch",
+    src_lang: str = "",
+    tgt_lang: str = "",
+    dtype: "Dtype | None" = None,
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     trust_remote_code: bool = False,
 ) -> "list[Score]":
     """Translates and compares with references: BLEU, chrF, chrF++ and TER of sacreBLEU, and exact match.
 
     Args:
-        model, num_beams, length_penalty, prefix, processes, engine, tokenizer, trust_remote_code: as `translate` takes
-            them.
+        model, num_beams, length_penalty, prefix, processes, engine, src_lang, tgt_lang, dtype, tokenizer,
+            trust_remote_code: as `translate` takes them.
         sources: raw texts.
         references: a raw translation of each; or several streams of them, one after another.
         options: how translations and references are compared.
@@ -256,6 +261,9 @@ def evaluate(
         prefix=prefix,
         processes=processes,
         engine=engine,
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
+        dtype=dtype,
         tokenizer=tokenizer,
         trust_remote_code=trust_remote_code,
     )

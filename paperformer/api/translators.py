@@ -4,9 +4,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from ..commands.loading import load_target_tokenizer
+from ..commands.loading import Dtype, load_target_tokenizer
 from ..decoding.translator import Translator
 from ..training.console.input_error import InputError
 from ..translation import streaming
@@ -26,6 +26,9 @@ Work = Callable[[Translator, Sequence[str], Notes], list[Any]]
 """Makes something of each text: can be sent to another process."""
 
 
+LOADING: tuple[Literal["src_lang", "tgt_lang", "dtype"], ...] = ("src_lang", "tgt_lang", "dtype")
+"""Options that say how a model is loaded."""
+
 ASKED_FOR = ("mbr", "glossary", "alignment", "target_prefix")
 """Options that make it more than one best translation; the others say how."""
 
@@ -39,6 +42,7 @@ def load_translator(
     engine: str = "torch",
     src_lang: str = "",
     tgt_lang: str = "",
+    dtype: Dtype | None = None,
 ) -> Translator:
     """A translation model, or several that write together.
 
@@ -46,6 +50,7 @@ def load_translator(
         model, tokenizer, trust_remote_code, engine: as `texts.translate` takes them.
         ensemble: the others; one that has been loaded has the tokenizer that is given.
         src_lang, tgt_lang: as `choose_languages` takes them.
+        dtype: what it is computed in; None: as its weights are stored.
 
     Raises:
         InputError: if one cannot be loaded, is for another task, or has another vocabulary than the first; as
@@ -55,9 +60,11 @@ def load_translator(
 
     if engine != "torch" and (src_lang or tgt_lang):
         raise InputError(f"--src_lang and --tgt_lang are for torch; leave --engine {engine} out")
+    if engine != "torch" and dtype is not None:
+        raise InputError(f"--dtype is for torch, and an export has a type of its own; leave --engine {engine} out")
     loaded: list[Any] = []
     for one in (model, *ensemble):
-        own_model, own_tokenizer = load_given(one, "translation", tokenizer, trust_remote_code, engine)
+        own_model, own_tokenizer = load_given(one, "translation", tokenizer, trust_remote_code, engine, dtype)
         named = os.fspath(one) if isinstance(one, str | os.PathLike) else f"model {len(loaded) + 1}"
         loaded.append((named, own_model, (own_tokenizer, load_target_tokenizer(own_model))))
         if engine == "torch":

@@ -89,6 +89,8 @@ def evaluate(
     prefix: str = "",
     processes: int = 1,
     engine: Literal["torch", "ctranslate2", "onnx"] = "torch",
+    src_lang: str = "",
+    tgt_lang: str = "",
     context_length: int | None = None,
     stride: int | None = None,
     documents: Literal["joined", "each", "blank_line"] | None = None,
@@ -110,53 +112,72 @@ def evaluate(
         prefix: Text to put before every sentence: a language tag, or what T5 is told to do.
         processes: How many processes translate, each a part of the text; on several GPUs each on one of its own.
         engine: What translates, as for paperformer translate: MODEL may be what paperformer export has written for it.
+        src_lang: Of a model of many languages, the code of the one that it translates, as for paperformer translate.
+        tgt_lang: And of the one that it translates into.
         context_length: Of a language model or masked model: tokens a window, by default as in its run's test, or the
             longest that it takes, at most 1,024.
         stride: Of a language model: tokens that a window goes on from the last, by default half a context.
         documents: Of running text: what the rows are, as data.documents in recipes.
         end_marks: Of a language model: whether the end of each document is predicted as well, as in training.
-        dtype: What computes one of these: float32, bfloat16, or on a CPU int8; by default as weights are stored.
+        dtype: What it is computed in: float32, bfloat16, or on a CPU int8; by default as weights are stored.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
     from ..api import texts
-    from .aligned_files import check_same_count, read_outputs, read_pairs, system_name
 
     texts.check_beams(num_beams)
     model = texts.place_of(model)
     task = "translation"
     if engine == "torch":
         task = check_task(load_config(model, trust_remote_code=trust_remote_code), None, model)
-    windows = {"context_length": context_length, "stride": stride, "documents": documents, "dtype": dtype}
-    of_translation = {"reference": reference, "against": against, "prefix": prefix or None, **scoring}
+    windows = {"context_length": context_length, "stride": stride, "documents": documents}
+    loading: dict[str, Any] = {"src_lang": src_lang or None, "tgt_lang": tgt_lang or None}
+    of_translation = {"reference": reference, "against": against, "prefix": prefix or None, **loading, **scoring}
     if task != "translation":
         _refuse(of_translation, {"format"}, f"{model} holds a {task} model; it translates nothing")
         _refuse({"processes": None if processes == 1 else processes}, set(), f"one process scores a {task} model")
-        _evaluate_text(model, text, scoring.get("format", "table"), windows, end_marks, trust_remote_code)
+        _evaluate_text(
+            model, text, scoring.get("format", "table"), windows | {"dtype": dtype}, end_marks, trust_remote_code
+        )
         return
     _refuse(windows | {"end_marks": None if end_marks else False}, set(), f"{model} holds a translation model")
+    options = {"prefix": prefix, "processes": processes, "trust_remote_code": trust_remote_code}
+    options |= {name: value for name, value in (loading | {"dtype": dtype}).items() if value is not None}
+    _evaluate_translations(model, text, reference, against, (num_beams, length_penalty), engine, options, scoring)
+
+
+def _evaluate_translations(
+    model: str,
+    text: str,
+    reference: str | list[str] | None,
+    against: str | None,
+    decoding: tuple[int, float],
+    engine: str,
+    options: dict[str, Any],
+    scoring: Scoring,
+) -> None:
+    """Prints and writes how good a model's translations are.
+
+    Args:
+        decoding: beam size, and exponent of the length.
+        options: others of `texts.translate`, also for the model that is compared with, if that is not of another kind.
+    """
+    from ..api import texts
+    from .aligned_files import check_same_count, read_outputs, read_pairs, system_name
+
     sources, references = read_pairs(text, reference, _languages_of(model))
-
-    def translate(model: str, engine: str = "torch") -> list[str]:
-        return texts.translate(
-            model,
-            sources,
-            num_beams,
-            length_penalty,
-            prefix=prefix,
-            processes=processes,
-            engine=engine,
-            trust_remote_code=trust_remote_code,
-        )
-
-    baseline = None
+    trust: bool = options["trust_remote_code"]
+    baseline, others = None, options
     if against is not None and Path(against).is_file():
         baseline = system_name(against), read_outputs(Path(against))
         check_same_count((Path(against), baseline[1]), (Path(text), sources))
     elif against is not None:  # before the first model has translated for minutes
-        check_task(load_config(texts.place_of(against), trust_remote_code=trust_remote_code), "translation", against)
-    outputs = translate(model, engine)
+        config = load_config(texts.place_of(against), trust_remote_code=trust)
+        check_task(config, "translation", against)
+        if engine != "torch" or load_config(model, trust_remote_code=trust).model_type != config.model_type:
+            others = {name: value for name, value in options.items() if name not in ("src_lang", "tgt_lang")}
+    outputs = texts.translate(model, sources, *decoding, engine=engine, **options)
     if against is not None and baseline is None:
-        baseline = model_name(against), translate(against)
+        baseline = model_name(against), texts.translate(against, sources, *decoding, **others)
     _warn_of_seen(model, sources, references[0])
     _report(outputs, references, sources, model_name(model), baseline, scoring)
 

@@ -269,6 +269,8 @@ def _loading(name: str, kind: str, *also: type[Exception]) -> Iterator[None]:
         raise
     except Exception as error:
         # The tokenizers library knows no type of its own: it raises Exception itself.
+        if isinstance(error, ImportError) and "sentencepiece" in str(error).lower():
+            raise InputError(f"the {kind} of {name} needs sentencepiece: pip install sentencepiece") from error
         known = OSError | ValueError | KeyError | SafetensorError | StrictDataclassError
         if type(error) is not Exception and not isinstance(error, known) and not isinstance(error, also):
             raise

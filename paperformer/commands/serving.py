@@ -16,6 +16,8 @@ def serve(
     num_beams: int = 5,
     length_penalty: float = 1.0,
     prefix: str = "",
+    src_lang: str = "",
+    tgt_lang: str = "",
     dtype: Dtype | None = None,
     token_file: str | None = None,
     tokens_per_batch: int = 4096,
@@ -41,6 +43,8 @@ def serve(
         num_beams: Beam size of translations, where a request says nothing; 1 is greedy and fastest.
         length_penalty: The same for the exponent of the length by which a beam's score is divided.
         prefix: The same for what is put before every text to translate.
+        src_lang: The same, of a model of many languages, for the code of the one that is translated, such as eng_Latn.
+        tgt_lang: And for that of the one that it is translated into.
         dtype: What it is computed in: float32, bfloat16, or on a CPU int8, which paperformer check --dtype compares
             with float32; by default as its weights are stored.
         token_file: File with a token that every request for the model needs.
@@ -69,7 +73,8 @@ def serve(
     called = name or model_name(place)
     load_config(place, trust_remote_code=trust_remote_code)  # before a port is taken
     with server.listen(host, port) as listener:
-        engine = serving.engines.loading.load_engine(place, trust_remote_code=trust_remote_code, dtype=dtype)
+        loading = {"trust_remote_code": trust_remote_code, "dtype": dtype, "src_lang": src_lang, "tgt_lang": tgt_lang}
+        engine = serving.engines.loading.load_engine(place, **loading)
         defaults = serving.engines.translation.TranslationOptions(num_beams=num_beams, length_penalty=length_penalty)
         application = serving.application.make_application(
             engine, called, limits, token=token, defaults=defaults, prefix=prefix

@@ -40,6 +40,12 @@ class TranslationRequest(_Request):
     prefix: AnyText | None = None
     """Put before every text, and before every piece: a language tag, or what T5 is told to do."""
 
+    src_lang: AnyText | None = None
+    """Of a model of many languages, the code of the one that is translated."""
+
+    tgt_lang: AnyText | None = None
+    """And of the one that it is translated into."""
+
     num_beams: Annotated[int, Field(ge=1, le=32)] | None = None
     length_penalty: Annotated[float, Field(ge=-10, le=10)] | None = None
 

@@ -1,11 +1,13 @@
 """The route `/translate`: texts of any length, the best translations of each."""
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from ..training.console.suggestions import suggest
 from .engines.translation import Piece, Translation, TranslationEngine, TranslationOptions
 from .errors import RequestError
 from .exchange import Exchange
@@ -31,9 +33,10 @@ def translation_routes(
     async def translate(request: Request, asked: TranslationRequest) -> Response | dict[str, Any]:
         """Translations of a text, or of each of several."""
         texts = [asked.text] if isinstance(asked.text, str) else asked.text
-        options = _options(asked, defaults)
+        options = replace(_options(asked, defaults), first_token=_target_mark(asked, engine))
+        src_lang = asked.src_lang or ""
         own_prefix = prefix if asked.prefix is None else asked.prefix
-        pieces = await run_in_threadpool(lambda: [engine.pieces(text, own_prefix, options) for text in texts])
+        pieces = await run_in_threadpool(lambda: [engine.pieces(text, own_prefix, options, src_lang) for text in texts])
         exchange = Exchange(scheduler, request)
         exchange.submit([piece for own in pieces for piece in own])
         answers = _answers(exchange, pieces, options)
@@ -48,6 +51,23 @@ def translation_routes(
 
 def _index(answer: dict[str, Any]) -> int:
     return answer["index"]
+
+
+def _target_mark(asked: TranslationRequest, engine: TranslationEngine) -> int | None:
+    """The mark of the language that is asked for.
+
+    Raises:
+        RequestError: if the model has no such language, or has to be told one.
+    """
+    for field, code in (("src_lang", asked.src_lang), ("tgt_lang", asked.tgt_lang)):
+        if code is None or code in engine.languages:
+            continue
+        codes = sorted(engine.languages)
+        hint = suggest(code, codes, f"there are {', '.join(codes)}" if codes else "it has none; a tag is a 'prefix'")
+        raise RequestError(422, f"'{field}' is {code}, which is no language of the model's; {hint}", param=field)
+    if asked.tgt_lang is None and engine.needs_target:
+        raise RequestError(422, "'tgt_lang' is missing; the model has to be told a language", param="tgt_lang")
+    return None if asked.tgt_lang is None else engine.languages[asked.tgt_lang]
 
 
 def _options(asked: TranslationRequest, defaults: TranslationOptions) -> TranslationOptions:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ...training.console.input_error import InputError
+from ..loading import Dtype
 
 if TYPE_CHECKING:
     from ...api.translators import Work
@@ -34,6 +35,8 @@ class Searching(TypedDict, total=False):
         src_lang: Of a model that knows many languages (M2M100, NLLB, mBART): the code of the one that is translated, as
             the model calls it: en, eng_Latn or en_XX.
         tgt_lang: And of the one that it is translated into.
+        dtype: What the model is computed in: float32, bfloat16, or on a CPU int8, which paperformer check --dtype
+            compares with float32; by default as its weights are stored.
         processes: How many processes translate, each a part of the text; on several GPUs each on one of its own.
         engine: What computes, torch if not given; MODEL is an export for another, or a model's folder, of which a cache
             then has an export.
@@ -52,6 +55,7 @@ class Searching(TypedDict, total=False):
     alignment_layer: int
     src_lang: str
     tgt_lang: str
+    dtype: Dtype
     processes: int
     engine: Literal["torch", "ctranslate2", "onnx"]
 
@@ -83,9 +87,11 @@ def models_of(searching: Searching) -> list[str]:
     return names
 
 
-def languages_of(searching: Searching) -> dict[str, Any]:
-    """As `load_translator` takes them."""
-    return {"src_lang": searching.get("src_lang", ""), "tgt_lang": searching.get("tgt_lang", "")}
+def loading_of(searching: Searching) -> dict[str, Any]:
+    """How a model is loaded, as `load_translator` takes it."""
+    from ...api.translators import LOADING
+
+    return {name: value for name, value in searching.items() if name in LOADING}
 
 
 def files_of(searching: Searching) -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from .in_shards import SHARD_LINES, Cluster, whole_path, work_in_shards
 from .searching import (
     Searching,
     files_of,
-    languages_of,
+    loading_of,
     models_of,
     record_of,
     refuse_searching,
@@ -227,8 +227,8 @@ def _open_window(asked: Asked, work: "Work") -> "Iterator[Window]":
     places = [texts.place_of(name) for name in (asked.model, *others)]
     for place in places:  # before there is anything
         check_task(load_config(place, trust_remote_code=trust), "translation", place)
-    languages = languages_of(asked.searching)
-    load = partial(load_translator, places[0], places[1:], trust_remote_code=trust, **languages)
+    options = loading_of(asked.searching)
+    load = partial(load_translator, places[0], places[1:], trust_remote_code=trust, **options)
     with ModelProcesses(load, processes) as pool:
         yield partial(pool.do, work, show_progress=False)
 
@@ -239,7 +239,7 @@ def _load(asked: Asked) -> "Translator":
 
     others, engine = models_of(asked.searching), asked.searching.get("engine", "torch")
     options: dict[str, Any] = {"trust_remote_code": asked.trust_remote_code, "engine": engine}
-    return load_translator(asked.model, others, **options, **languages_of(asked.searching))
+    return load_translator(asked.model, others, **options, **loading_of(asked.searching))
 
 
 def _translate_records(asked: Asked, found: FormatName, options: FormatOptions) -> None:

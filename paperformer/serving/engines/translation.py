@@ -3,9 +3,11 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from ...decoding.languages import language_marks
 from ...pieces import split_to_fit
 from ...training.evaluation.decoding import length_class, longest_translation
 from .engine import Task
@@ -21,6 +23,8 @@ class TranslationOptions:
     max_new_tokens: int | None = None
     """Longest translation of a piece; None: what its length calls for."""
     with_scores: bool = False
+    first_token: int | None = None
+    """The mark of the language that is written; None: what the model does without being told."""
 
 
 @dataclass(frozen=True)
@@ -62,27 +66,35 @@ class TranslationEngine:
         self.tokenizer, self.target_tokenizer = tokenizer, target_tokenizer or tokenizer
         self.longest_sequence = longest_sequence
         self.longest = min(tokenizer.model_max_length, longest_sequence)
+        self.languages = language_marks(tokenizer)
+        """The languages that a request can name, and the tokens that mark them."""
+        self.needs_target = False
+        """Whether it has to."""
+        self._source_language: str = getattr(tokenizer, "src_lang", "")
         self._lock = Lock()  # a tokenizer must not be used by two threads at once
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of texts, with the end mark."""
+    def encode(self, texts: Sequence[str], src_lang: str = "") -> list[list[int]]:
+        """The tokens of texts, with the end mark, and that of their language, if the model has several."""
         with self._lock:
+            untyped: Any = self.tokenizer
+            if self.languages and untyped.src_lang != (src_lang or self._source_language):
+                untyped.src_lang = src_lang or self._source_language
             return self.tokenizer(list(texts), verbose=False).input_ids if texts else []
 
-    def pieces(self, text: str, prefix: str, options: TranslationOptions) -> list[Piece]:
+    def pieces(self, text: str, prefix: str, options: TranslationOptions, src_lang: str = "") -> list[Piece]:
         """What a text is translated in: itself if the model takes it, as `paperformer translate` has it; none if it is
         without characters."""
         if not text.strip():
             return []
 
         def lengths(parts: Sequence[str]) -> list[int]:
-            return [len(ids) for ids in self.encode([prefix + part for part in parts])]
+            return [len(ids) for ids in self.encode([prefix + part for part in parts], src_lang)]
 
-        (whole,) = self.encode([prefix + text])
+        (whole,) = self.encode([prefix + text], src_lang)
         parts = [whole]
         if len(whole) > self.longest:
             own = split_to_fit(text, self.longest, lengths)
-            parts = [ids[: self.longest] for ids in self.encode([prefix + part for part in own])]
+            parts = [ids[: self.longest] for ids in self.encode([prefix + part for part in own], src_lang)]
         return [Piece(tuple(ids), options) for ids in parts]
 
     def kind(self, work: Piece) -> Hashable:

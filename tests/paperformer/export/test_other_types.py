@@ -127,6 +127,34 @@ def test_the_commands_compute_in_it(lm: Saved, capsys, monkeypatch) -> None:
     assert asked == [torch.int8] * 4
 
 
+def test_translations_are_computed_in_it(seq2seq: Saved, tmp_path, monkeypatch) -> None:
+    seen = []
+    generate = type(seq2seq.model).generate
+
+    def spy(self, **arguments):
+        seen.append(next(self.parameters()).dtype)
+        return generate(self, **arguments)
+
+    monkeypatch.setattr(type(seq2seq.model), "generate", spy)
+    (tmp_path / "a.txt").write_text("A dog.\n")
+    words = [str(seq2seq.folder), "--num_beams", "1", "--dtype", "bfloat16"]
+    main(["translate", *words, "--input", str(tmp_path / "a.txt"), "--output", str(tmp_path / "b.txt")])
+    main(["evaluate", *words, str(tmp_path / "a.txt"), "--reference", str(tmp_path / "a.txt"), "--resamples", "0"])
+    assert seen == [torch.bfloat16] * 2
+    ways = ["--alignment", "true", "--n_best", "2", "--num_beams", "2", "--output", str(tmp_path / "c.txt")]
+    main(["translate", *words[:1], "--dtype", "bfloat16", "--input", str(tmp_path / "a.txt"), *ways])
+    assert (tmp_path / "c.txt").read_text().count("|||") == 6
+    with pytest.raises(InputError, match=r"has been loaded: call its .to\(dtype\)"):
+        paperformer.translate(seq2seq.model, ["A"], tokenizer=seq2seq.tokenizer, dtype="bfloat16")
+
+
+@needs_vnni
+def test_a_translation_model_in_int8_translates_as_it_does(seq2seq: Saved) -> None:
+    rounded, exact = (paperformer.translate(str(seq2seq.folder), TEXTS, 1, dtype=dtype) for dtype in ("int8", None))
+    assert len(rounded) == len(exact) == len(TEXTS)
+    assert [bool(text) for text in rounded] == [bool(text) for text in exact]
+
+
 def test_types_are_those_of_the_weights(lm: Saved) -> None:
     assert load(str(lm.folder), None, dtype="bfloat16")[0].dtype == torch.bfloat16
     assert load(str(lm.folder), None)[0].dtype == torch.float32

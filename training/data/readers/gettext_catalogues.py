@@ -193,7 +193,7 @@ def parse_messages(text: str, name: str, first_line: int) -> Iterator[polib.POEn
         yield entry
 
 
-class _Messages(polib.POFile):  # type: ignore[misc]  # polib has no types
+class _Messages(polib.POFile):
     """Messages of which none is taken for the header: polib takes any without a text."""
 
     def find(self, *_: object, **__: object) -> None:

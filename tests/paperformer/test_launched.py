@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -46,6 +48,37 @@ def test_two_launched_processes_write_a_pipe_s_translations_once(seq2seq: Any, t
     main([*command, "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "alone.txt")])
     assert launched.stdout == (tmp_path / "alone.txt").read_text()
     assert launched.stdout.count("\n") == len(LINES)
+
+
+@pytest.mark.proof
+def test_a_launched_process_that_is_killed_loses_no_line(
+    seq2seq: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The launcher says that it was killed, and the command goes on behind what is there."""
+    (tmp_path / "in.txt").write_text("".join(f"{line} {number}\n" for number in range(200) for line in LINES))
+    command = ["translate", str(seq2seq.folder), "--num_beams", "1", "--input", str(tmp_path / "in.txt")]
+    launcher = ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0"]
+    words = [sys.executable, "-m", *launcher, "-m", "paperformer", *command, "--output", str(tmp_path / "out.txt")]
+    options: dict[str, Any] = {"env": os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}, "text": True}
+    part = tmp_path / "out.txt.part"
+    with subprocess.Popen(words, stderr=subprocess.PIPE, **options) as launched:
+        while not (part.is_file() and part.stat().st_size):
+            assert launched.poll() is None
+            time.sleep(0.05)
+        (first,) = psutil.Process(launched.pid).children()  # the other has left
+        workers = first.children()
+        first.kill()
+        assert "exitcode  : -9" in launched.communicate(timeout=200)[1]
+    assert launched.returncode == 1
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    begun = part.read_text()
+    assert 0 < begun.count("\n") < 200 * len(LINES)
+    assert not (tmp_path / "out.txt").exists()
+    for name in ("out.txt", "alone.txt"):  # the launched command goes on in the same way, and takes a minute more
+        main([*command, "--output", str(tmp_path / name)])
+    assert f"going on behind the {begun.count(chr(10)):,} lines of " in capsys.readouterr().err
+    assert (tmp_path / "out.txt").read_text() == (tmp_path / "alone.txt").read_text()
+    assert (tmp_path / "out.txt").read_text().startswith(begun[: begun.rindex("\n") + 1])
 
 
 @pytest.mark.parametrize("words", [["translate", "m"], ["evaluate", "m", "t"], ["likelihood", "m", "--processes=3"]])

@@ -183,3 +183,15 @@ def test_a_domain_column_that_is_not_there_or_cannot_be(seq2seq_recipe: MakePair
     ):
         with pytest.raises(InputError, match=message):
             pair_splits(seq2seq_recipe(data__test=f"[{source}]"))
+
+
+def test_a_column_says_the_domain_of_each_document(lm_recipe: MakeTextRecipe, tmp_path: Path) -> None:
+    objects = [{"text": f"Words of number {number}.", "kind": f"kind {number % 2}"} for number in range(6)]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, objects)), "utf-8")
+    source = f"[{{path: {tmp_path / 'x.jsonl'}, domain_column: kind}}]"
+    recipe = lm_recipe(data__test=source)
+    test = text_splits(recipe).test
+    assert list(test.texts("text")) == [row["text"] for row in objects]
+    assert domains_of_rows(recipe.data, test) == [row["kind"] for row in objects]
+    with pytest.raises(InputError, match=r"whole sections are held out, so give data\.test"):
+        text_splits(lm_recipe(data__train=source, data__hold_out=0.1))

@@ -146,7 +146,7 @@ def compare_encoding(tokenizer: Any, text: Any, folder: Path) -> dict[str, float
     """Pairs a second of our tokenising, which reads and writes files, and of the library's encoding of a list."""
     from paperformer.training.data.text.chunks import ROWS_A_CHUNK
     from paperformer.training.data.token_store import TokenWriter
-    from paperformer.training.data.tokenizing import batch_encoder, write_pairs
+    from paperformer.training.data.tokenizing import batch_encoder, encoded_pairs, write_pairs
 
     chunks = list(islice(text.chunks(), COMPARED_PAIRS // ROWS_A_CHUNK))
     lists = [(chunk.column(0).to_pylist(), chunk.column(1).to_pylist()) for chunk in chunks]
@@ -155,7 +155,7 @@ def compare_encoding(tokenizer: Any, text: Any, folder: Path) -> dict[str, float
 
     def ours() -> None:
         with tempfile.TemporaryDirectory(dir=folder) as target, TokenWriter(Path(target), 2, len(tokenizer)) as writer:
-            write_pairs(islice(text.chunks(), len(chunks)), encoders, writer)
+            write_pairs(encoded_pairs(islice(text.chunks(), len(chunks)), encoders), writer)
 
     def library(encode: Callable[[list[str]], Any]) -> Callable[[], None]:
         def run() -> None:

@@ -4,51 +4,80 @@ Ray Data hands out shards and replaces actors and machines that fail. What is do
 not by Ray: a cluster that is gone altogether leaves them, and the same command goes on with the others.
 """
 
-import json
+import base64
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from ..training.console.input_error import InputError
 from .shard_work import LineWork, Notes, ShardWorker
 from .shards import Shard
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 
 class _Actor:
-    """A process of the cluster."""
+    """A process of the cluster.
 
-    def __init__(self, work: LineWork, threads: int):
+    Args:
+        make: makes what does an item.
+        threads: that it may use.
+    """
+
+    def __init__(self, make: Callable[[], Callable[[Any], Any]], threads: int):
+        os.environ["RAYON_NUM_THREADS"] = str(threads)  # of the tokenizers
         import torch
 
         torch.set_num_threads(threads)
-        self.worker = ShardWorker(work)
+        self.do = make()
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        return {"done": [self._do(shard) for shard in batch["shard"]]}
+        return {"done": [self._do(packed) for packed in batch["item"]]}
 
-    def _do(self, written: str) -> str:
-        """Both as JSON: Ray's tables have no place for what is in it."""
-        shard = json.loads(written)
+    def _do(self, packed: str) -> str:
+        item = _unpacked(packed)
         try:
-            count, notes = self.worker.do(_shard_of(shard))
+            return _packed((item, self.do(item), None))
         except InputError as error:  # it would be the same on every machine: not for Ray to try again
-            return json.dumps({"refused": str(error)})
-        return json.dumps({"shard": shard, "count": count, "notes": notes})
+            return _packed((item, None, str(error)))
 
 
 def do_on_ray(work: LineWork, shards: Sequence[Shard], workers: int) -> Iterator[tuple[Shard, int, Notes]]:
-    """Does shards on the cluster that RAY_ADDRESS names, or on one that is begun here; see `Do`.
+    """Does shards of lines on a cluster; see `Do` and `each_on_ray`."""
+    for shard, (count, notes) in each_on_ray(partial(_line_worker, work), shards, workers, uses_gpus=True):
+        yield shard, count, notes
+
+
+def _line_worker(work: LineWork) -> Callable[[Shard], tuple[int, Notes]]:
+    return ShardWorker(work).do
+
+
+def each_on_ray(
+    make: Callable[[], Callable[[Item], Result]],
+    items: Sequence[Item],
+    workers: int,
+    *,
+    uses_gpus: bool = False,
+    stays: bool = False,
+) -> Iterator[tuple[Item, Result]]:
+    """Does items on the cluster that RAY_ADDRESS names, or on one that is begun here; in any order.
 
     Args:
-        workers: how many actors; 0: one for each GPU, or for each processor where there is none.
+        make: makes in each actor what does an item.
+        items: with what is made of them, they are sent from one machine to another.
+        workers: how many actors; 0: one for each GPU if these are used, or for each processor where there is none.
+        uses_gpus: whether each has a GPU, if there are any.
+        stays: whether a cluster that is begun here serves later calls too, until this process ends.
 
     Raises:
-        InputError: if ray is not installed, the cluster cannot be reached or ends, or a shard cannot be done.
+        InputError: if ray is not installed, the cluster cannot be reached or ends, or an item cannot be done.
     """
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what is to be said of a failure is said below
-    ray = _import_ray()
+    ray = import_ray()
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:
         is_ours = not ray.is_initialized()
@@ -57,29 +86,29 @@ def do_on_ray(work: LineWork, shards: Sequence[Shard], workers: int) -> Iterator
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(f"there is no Ray cluster at RAY_ADDRESS, nor could one be begun: {_first(error)}") from error
     try:
-        yield from _results(ray, work, shards, workers)
+        yield from _results(ray, make, items, workers, uses_gpus)
     except ray.exceptions.RayError as error:
         raise InputError(f"the Ray cluster failed: {_first(error)}; the same command goes on") from error
     finally:
-        if is_ours:
+        if is_ours and not stays:
             ray.shutdown()
 
 
-def _results(ray: Any, work: LineWork, shards: Sequence[Shard], workers: int) -> Iterator[tuple[Shard, int, Notes]]:
+def _results(
+    ray: Any, make: Callable[[], Callable[[Item], Result]], items: Sequence[Item], workers: int, uses_gpus: bool
+) -> Iterator[tuple[Item, Result]]:
     resources = ray.cluster_resources()
-    gpus, processors = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
-    workers = min(workers or gpus or processors, len(shards))
+    gpus, processors = int(resources.get("GPU", 0)) if uses_gpus else 0, int(resources.get("CPU", 1))
+    workers = min(workers or gpus or processors, len(items))
     threads = max(1, processors // workers)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
-    context.execution_options.preserve_order = False  # the order is that of the shards' numbers
-    # A shard is a block, so that an actor that dies loses one of them at the most.
-    records = ray.data.from_items(
-        [{"shard": json.dumps(asdict(shard))} for shard in shards], override_num_blocks=len(shards)
-    )
+    context.execution_options.preserve_order = False  # the order is that of the items' numbers
+    # An item is a block, so that an actor that dies loses one of them at the most.
+    records = ray.data.from_items([{"item": _packed(item)} for item in items], override_num_blocks=len(items))
     done = records.map_batches(
         _Actor,
-        fn_constructor_args=(work, 1 if gpus else threads),
+        fn_constructor_args=(make, 1 if gpus else threads),
         compute=ray.data.ActorPoolStrategy(size=workers),
         batch_size=1,
         batch_format="numpy",
@@ -87,17 +116,27 @@ def _results(ray: Any, work: LineWork, shards: Sequence[Shard], workers: int) ->
         num_gpus=1 if gpus else 0,
     )
     for row in done.iter_rows():
-        done = json.loads(row["done"])
-        if "refused" in done:
-            raise InputError(done["refused"])
-        yield _shard_of(done["shard"]), done["count"], [(number, what) for number, what in done["notes"]]
+        item, result, refused = _unpacked(row["done"])
+        if refused is not None:
+            raise InputError(refused)
+        yield item, result
 
 
-def _shard_of(record: dict[str, Any]) -> Shard:
-    return Shard(**record | {"places": tuple((start, end) for start, end in record["places"])})
+def _packed(thing: Any) -> str:
+    """As a string: Ray's tables have no place for anything else that is not numbers."""
+    return base64.b64encode(pickle.dumps(thing)).decode()
 
 
-def _import_ray() -> Any:
+def _unpacked(written: str) -> Any:
+    return pickle.loads(base64.b64decode(written))
+
+
+def import_ray() -> Any:
+    """The library.
+
+    Raises:
+        InputError: if it is not installed.
+    """
     try:
         import ray
         import ray.data

@@ -8,10 +8,11 @@ from typing import Any
 
 from ..api.translators import with_prefix
 from ..training.console.input_error import InputError
+from ..training.data.text.line_ranges import read_range
 from ..translation.checking import Window
 from ..translation.line_source import Line, ReadAhead, clean_lines
 from ..translation.streaming import Written, translate_stream
-from .shards import Shard, ShardFolder, read_shard
+from .shards import Shard, ShardFolder
 
 Notes = list[tuple[int, str]]
 """Numbers of lines, and what is odd about them."""
@@ -100,7 +101,7 @@ class ShardWorker:
 
 
 def _read(path: Path, place: tuple[int, int], first_line: int) -> Iterator[Line]:
-    blocks = read_shard(path, place)
+    blocks = read_range(path, place)
     return clean_lines(lambda _: next(blocks, b""), first_line)
 
 

@@ -61,27 +61,32 @@ def _add_commands(parser: ArgumentParser, words: str, group: Group) -> None:
         if isinstance(command, Group):
             _add_commands(sub, f"{words} {name}", command)
         else:
-            _add_options(sub, _command_line(f"{words} {name}", command))
+            for command_line in _command_lines(f"{words} {name}", command):
+                _add_options(sub, command_line)
 
 
-def _command_line(words: str, command: Command) -> "CommandLine":
+def _command_lines(words: str, command: Command) -> "list[CommandLine]":
     """What parses a command's arguments; of those that do it themselves, the same as they make."""
     if not parses_itself(command):
-        return make_command_line(words, command)
+        return [make_command_line(words, command)]
     from ..training.recipe.parsing import recipe_parser
     from ..training.tasks.registry import OBJECTIVES
-    from .training import make_plan_parser
+    from .training import make_cluster_parser, make_plan_parser
 
-    name = words.split()[-1]
+    *_, group, name = words.split()
     if name not in OBJECTIVES:
-        return make_plan_parser()
-    return recipe_parser(OBJECTIVES[name].family.config, OBJECTIVES[name].data)
+        return [make_plan_parser()]
+    recipe = recipe_parser(OBJECTIVES[name].family.config, OBJECTIVES[name].data)
+    return [recipe, make_cluster_parser(words)] if group == "prepare" else [recipe]
 
 
 def _add_options(parser: ArgumentParser, command_line: "CommandLine") -> None:
     from shtab import FILE
 
+    known = {action.dest for action in parser._actions}
     for action in command_line.parser._actions:
+        if action.dest in known:
+            continue
         if action.dest == "help":
             parser.add_argument(*action.option_strings, action="store_true", help="explain the options")
             continue

@@ -1,13 +1,15 @@
 """Commands that make models: plan one, train one, and see both kinds trained."""
 
 import json
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from ..training.recipe.command_line import CommandLine
+    from ..training.tasks.objective import Objective
 
 OVERRIDES = """Every field of the model's configuration is an option too, with the name that it has in Python:
 --hidden_size 1024 --num_hidden_layers 24 --vocab_size 8000; the paper's d_model, d_ff, n_heads and n_layers will do.
@@ -53,13 +55,77 @@ def make_prepare(name: str) -> Callable[..., None]:
     """The command that prepares the data of an objective."""
 
     def prepare(*arguments: str) -> None:
+        options, others = take_cluster_options(f"paperformer prepare {name}", arguments)
         from ..training.prepare import main
         from ..training.tasks.registry import OBJECTIVES
 
-        main(OBJECTIVES[name], list(arguments))
+        if options.on is None:
+            main(OBJECTIVES[name], others)
+            return
+        _prepare_on_ray(OBJECTIVES[name], others, options)
 
     prepare.__doc__ = f"Read, clean and tokenise {TRAINED[name][1]} of a recipe, and report; --help lists every field."
     return prepare
+
+
+@dataclass(kw_only=True)
+class ClusterOptions:
+    """Options of `prepare` beside those of the recipe."""
+
+    on: Literal["ray"] | None = None
+    """Where the work is done: ray divides it among the machines of a Ray cluster (docs/bulk/README.md). By default this
+    process does it alone."""
+
+    processes: int = 0
+    """On a cluster, how many processes work; 0: one for each processor."""
+
+    shard_lines: int = 50_000
+    """On a cluster, lines that are worked on as one. What cannot be read from the middle is one shard: a compressed
+    file, CSV, TMX, a text file that is one document."""
+
+
+def take_cluster_options(words: str, arguments: Sequence[str]) -> tuple[ClusterOptions, list[str]]:
+    """The options of a cluster, and the other arguments; explains them, if help is asked for.
+
+    Args:
+        words: those of the command.
+        arguments: its own.
+
+    Raises:
+        InputError: if one is wrong, or given without a cluster.
+    """
+    from ..training.console.input_error import InputError
+
+    command_line = make_cluster_parser(words)
+    joined = command_line.join_values(arguments)
+    own = [word for word in joined if word.removeprefix("--").partition("=")[0] in command_line.fields]
+    if not {"-h", "--help"}.isdisjoint(arguments):
+        print(command_line.parser.format_help())
+        return ClusterOptions(), list(arguments)
+    options = ClusterOptions(**vars(command_line.parse(own)))
+    if options.on is None and own:
+        raise InputError(f"{own[0].partition('=')[0]} is for --on ray; give that too, or leave it out")
+    if options.processes < 0:
+        raise InputError(f"processes is {options.processes}; it must be at least 1")
+    return options, [word for word in joined if word not in own]
+
+
+def make_cluster_parser(words: str) -> "CommandLine":
+    """What parses the options of a cluster."""
+    from ..training.recipe.command_line import CommandLine
+
+    command_line = CommandLine(prog=words, usage=f"{words} [options] [the recipe's options]")
+    command_line.add_class(ClusterOptions)
+    return command_line
+
+
+def _prepare_on_ray(objective: "Objective", arguments: list[str], options: ClusterOptions) -> None:
+    from ..bulk.on_ray import each_on_ray, import_ray
+    from ..bulk.preparing import ShardedPreparation
+    from ..training.prepare import main
+
+    do = partial(each_on_ray, workers=options.processes, stays=True)
+    main(objective, arguments, ShardedPreparation(do, options.shard_lines, begin=import_ray))
 
 
 def plan(*arguments: str) -> None:

@@ -4,8 +4,8 @@ What a sentence is held out for depends on its words alone: not on where it stan
 that is added moves no sentence from one part to another, and two runs on growing data are scored on the same sentences.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from .cleaning.sentence_hashes import normalized_hashes
-from .readers.reader import Reader
+from .readers.reader import Reader, divide
 from .text.bad_lines import BadLines
 from .text.chunks import DOMAIN, chunks_of_pieces, chunks_of_rows
 
@@ -68,6 +68,10 @@ class HeldOut:
                 yield from self._text(_chained(first, chunks))
             else:
                 yield from self._pairs(_chained(first, chunks))
+
+    def divide(self, lines: int) -> Sequence[Reader]:
+        """Parts of the training text; those that are held out are chosen among all sentences."""
+        return [replace(self, reader=part) for part in divide(self.reader, lines)] if self.part == "train" else [self]
 
     def _pairs(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # By the source alone: several translations of a sentence stay together.

@@ -12,7 +12,7 @@ from ..console.input_error import InputError
 from ..recipe.cleaning import Cleaning
 from ..recipe.data import Corpora, ParallelData, RunningText
 from ..recipe.recipe import Recipe
-from .corpus import Corpus, NothingLeftError, TextStream, build_corpus
+from .corpus import Corpus, NothingLeftError, TextStream, WriteText, build_corpus
 from .hold_out import HeldOut, Part
 from .readers.hub_datasets import HubDataset
 from .readers.reader import Reader
@@ -71,8 +71,12 @@ class SplitFacts:
     """Tokens of the model's vocabulary, of both languages together; None if they were not counted."""
 
 
-def pair_splits(recipe: Recipe[ParallelData]) -> Splits:
+def pair_splits(recipe: Recipe[ParallelData], write_training_text: WriteText | None = None) -> Splits:
     """Sentence pairs of a recipe's training, validation and test split.
+
+    Args:
+        recipe: whose data.
+        write_training_text: writes it if it is not in the cache; by default this process.
 
     Raises:
         InputError: if a source cannot be read, holds a bad line, or has nothing left after cleaning.
@@ -80,12 +84,15 @@ def pair_splits(recipe: Recipe[ParallelData]) -> Splits:
     data = recipe.data
     languages = (data.source_language, data.target_language)
     return _splits(
-        recipe, languages, lambda source, with_domains: pair_reader(source, *languages, with_domains=with_domains)
+        recipe,
+        languages,
+        lambda source, with_domains: pair_reader(source, *languages, with_domains=with_domains),
+        write_training_text,
     )
 
 
-def text_splits(recipe: Recipe[RunningText]) -> Splits:
-    """Running text of a recipe's training, validation and test split; raises what `pair_splits` raises."""
+def text_splits(recipe: Recipe[RunningText], write_training_text: WriteText | None = None) -> Splits:
+    """Running text of a recipe's training, validation and test split; takes and raises what `pair_splits` does."""
     data = recipe.data
     language = data.language or "und"  # undetermined, ISO 639-2
 
@@ -97,7 +104,7 @@ def text_splits(recipe: Recipe[RunningText]) -> Splits:
             "data.hold_out is given, and a source has a domain_column; of running text whole sections are held out, so "
             "give data.test instead"
         )
-    return _splits(recipe, (language,), open_source)
+    return _splits(recipe, (language,), open_source, write_training_text)
 
 
 def training_sources(data: Corpora) -> list[Source]:
@@ -150,7 +157,9 @@ def _part_of(reader: Reader, split: Part, share: float) -> Reader:
     return HeldOut(reader=reader, part=split, share=share) if share > 0 else reader
 
 
-def _splits(recipe: Recipe[Any], languages: tuple[str, ...], open_source: OpenSource) -> Splits:
+def _splits(
+    recipe: Recipe[Any], languages: tuple[str, ...], open_source: OpenSource, write: WriteText | None
+) -> Splits:
     data: Corpora = recipe.data
     cache, skip = cache_folder(recipe), data.on_bad_line == "skip"
     parts: tuple[Part, ...] = ("train", "validation", "test")
@@ -178,7 +187,8 @@ def _splits(recipe: Recipe[Any], languages: tuple[str, ...], open_source: OpenSo
                 languages,
                 skip_bad_lines=skip,
                 held_out=held_out,
-                with_domains=split == "test" and any(source.domain_column is not None for source, _ in sources[split]),
+                has_domains=split == "test" and any(source.domain_column is not None for source, _ in sources[split]),
+                write=write if split == "train" else None,
             )
         except NothingLeftError as error:
             if not is_held_out:

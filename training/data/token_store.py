@@ -91,6 +91,11 @@ def _map(path: Path, dtype: str, count: int) -> Any:
     return np.memmap(path, dtype=dtype, mode="r", shape=(count,))
 
 
+def id_type(vocab_size: int) -> np.dtype[Any]:
+    """The type of ids of which every one is below that."""
+    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
+
+
 class TokenWriter:
     """Writes a `TokenStore`, some rows at a time.
 
@@ -102,7 +107,7 @@ class TokenWriter:
 
     def __init__(self, folder: Path, columns: int, vocab_size: int):
         self.folder, self.columns = folder, columns
-        self.dtype = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
+        self.dtype = id_type(vocab_size)
         self.num_ids = self.num_lengths = 0
 
     def __enter__(self) -> "TokenWriter":

@@ -78,8 +78,8 @@ class Objective:
     data: type
     """The class of the recipes' section `data`."""
 
-    open_splits: Callable[[Recipe[Any]], Splits]
-    """Reads and cleans the text."""
+    open_splits: Callable[..., Splits]
+    """Reads and cleans the text of a recipe; takes what `pair_splits` does."""
 
     make_task: Callable[[Recipe[Any], Splits, Tokenizers], Task]
     tokenizer_needs: Callable[[Recipe[Any]], TokenizerNeeds]

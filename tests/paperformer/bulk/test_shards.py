@@ -1,11 +1,10 @@
 """What is not Ray's of `--on ray`: shards, their marks, the order of lines, and going on after a kill."""
 
-import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ from hypothesis import strategies as st
 
 from paperformer.bulk import on_ray
 from paperformer.bulk.shard_work import LineWork, ShardWorker, do_here
-from paperformer.bulk.shards import Shard, ShardFolder, cut_into_shards, read_shard
+from paperformer.bulk.shards import Shard, ShardFolder, cut_into_shards
 from paperformer.cli import main
 from paperformer.commands.text.in_shards import work_in_shards
 from paperformer.training.console.input_error import InputError
+from paperformer.training.data.text.line_ranges import read_range
 from paperformer.translation.line_source import clean_lines
 from paperformer.translation.streaming import as_text
 
@@ -65,7 +65,7 @@ def test_shards_are_the_file(lines: list[str], ends: bool, size: int) -> None:
     content = ("\n".join(lines) + "\n" * (ends and bool(lines))).encode()
     path.write_bytes(content)
     shards = cut_into_shards([path], size)
-    parts = [b"".join(read_shard(path, shard.places[0])) for shard in shards]
+    parts = [b"".join(read_range(path, shard.places[0])) for shard in shards]
     assert b"".join(parts) == content
     whole = iter([content])
     expected = list(clean_lines(lambda _: next(whole, b"")))
@@ -91,7 +91,7 @@ def test_lines_longer_than_a_block(tmp_path: Path) -> None:
     lines = [b"x" * 3_000_000, b"y", b"z" * 1_500_000]
     (tmp_path / "long").write_bytes(b"\n".join(lines))
     shards = cut_into_shards([tmp_path / "long"], 1)
-    assert [b"".join(read_shard(tmp_path / "long", shard.places[0])).rstrip(b"\n") for shard in shards] == lines
+    assert [b"".join(read_range(tmp_path / "long", shard.places[0])).rstrip(b"\n") for shard in shards] == lines
 
 
 def test_files_beside_each_other(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_file_beside_and_a_prefix_become_parts_of_the_line(run: Callable[..., 
 
 def test_shards_as_ray_gets_them() -> None:
     shard = Shard(number=3, first_line=16, lines=5, places=((1, 2), (3, 4)))
-    assert on_ray._shard_of(json.loads(json.dumps(asdict(shard)))) == shard
+    assert on_ray._unpacked(on_ray._packed(shard)) == shard
 
 
 def test_commands_in_shards_give_what_they_give_otherwise(

@@ -14,6 +14,7 @@ from paperformer.training.data.token_store import TokenStore, TokenWriter
 from paperformer.training.data.tokenizing import (
     batch_encoder,
     encoded_documents,
+    encoded_pairs,
     tokenized_pairs,
     write_documents,
     write_pairs,
@@ -40,7 +41,7 @@ def test_pairs_are_rows_of_two_sequences(tmp_path: Path) -> None:
     chunks = [pair_chunk(["a dog", "a"], ["ein Hund", ""]), pair_chunk(["dog"], ["Hund"])]
     encode = batch_encoder(TOKENIZER)
     with TokenWriter(tmp_path, columns=2, vocab_size=len(TOKENIZER)) as writer:
-        write_pairs(chunks, (encode, encode), writer)
+        write_pairs(encoded_pairs(chunks, (encode, encode)), writer)
     store = TokenStore(tmp_path)
     rows = [("a dog", "ein Hund"), ("a", ""), ("dog", "Hund")]
     assert [[ids.tolist() for ids in store.row(i)] for i in range(3)] == [

@@ -5,6 +5,8 @@ offline and deterministic.
 """
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -39,13 +41,12 @@ class LanguageIdentifier:
 
     def __init__(self, languages: Sequence[str]):
         try:
-            from py3langid.langid import MODEL_FILE
-            from py3langid.langid import LanguageIdentifier as Model
+            import py3langid.langid  # noqa: F401
         except ImportError as error:
             raise InputError(
                 "cleaning.language_identification needs py3langid; install it: pip install 'paperformer[langid]'"
             ) from error
-        self._model = Model.from_model_file(MODEL_FILE, norm_probs=True)
+        self._model = _load_model()
         known = set(self._model.labels)
         for language in languages:
             if not _alike(language) & known:
@@ -65,6 +66,13 @@ class LanguageIdentifier:
         if likeliest in right or likeliest == _NO_LANGUAGE or probability < PROBABILITY:
             return False
         return probability > TIMES_AS_LIKELY * sum(other for language, other in ranking if language in right)
+
+
+@cache
+def _load_model() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
 def _alike(language: str) -> set[str]:

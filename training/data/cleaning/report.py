@@ -45,6 +45,15 @@ class CleaningReport:
         rows = zip(*(column.slice(0, room).to_pylist() for column in texts), strict=True)
         self.examples[reason] += [[_shortened(text) for text in row] for row in rows]
 
+    def add(self, report: Mapping[str, Any]) -> None:
+        """Takes over what another one, of rows that come after those of this one, has as its `to_dict`."""
+        self.rows += report["rows"]
+        self.leaked_lines += report["leaked_lines"]
+        for reason, count in report["dropped"].items():
+            self.dropped[reason] += count
+        for reason, rows in report["examples"].items():
+            self.examples[reason] += rows[: EXAMPLES_A_REASON - len(self.examples[reason])]
+
     def to_dict(self) -> dict[str, Any]:
         """The report for JSON."""
         return {

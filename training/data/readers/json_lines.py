@@ -1,10 +1,10 @@
 """JSON Lines: one JSON object a line, with the text in one or two of its values."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -12,8 +12,9 @@ from ...console.input_error import InputError
 from ..text.bad_lines import BadLines
 from ..text.chunks import chunks_of_rows
 from ..text.files import find_file, open_binary
+from ..text.line_ranges import line_ranges
 from ..text.lines import BLOCK_BYTES, read_lines
-from .reader import FileFormat, FileReader, list_names, require_any
+from .reader import FileFormat, FileReader, list_names
 
 # Numbers are never used, and Python refuses to make an integer of more than 4300 digits.
 _DECODER = json.JSONDecoder(parse_int=float)
@@ -48,9 +49,9 @@ class JsonLines(FileReader):
         """The values of each object."""
         path, columns = find_file(self.path), self.columns + (() if self.domain is None else (self.domain,))
         _refuse_list(path)
-        lines = enumerate(read_lines(path, bad), start=1)
+        lines = enumerate(read_lines(path, bad, part=self.part), start=self.part.first_line if self.part else 1)
         filled = ((number, line) for number, line in lines if line is None or not (not line or line.isspace()))
-        for number, line in require_any(filled, path, "one JSON object a line"):
+        for number, line in self.require_any(filled, "one JSON object a line"):
             if line is None:
                 continue
             try:
@@ -62,6 +63,10 @@ class JsonLines(FileReader):
                 bad.report(f"{path}, line {number}", error.reason, str(error))
             else:
                 yield values
+
+    def divide(self, lines: int) -> Sequence[Self]:
+        """Parts by lines."""
+        return self.parts(line_ranges(find_file(self.path), lines))
 
 
 JSON_LINES = FileFormat(

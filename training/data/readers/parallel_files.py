@@ -1,7 +1,7 @@
 """Sentence pairs from two files, of which line n of one is the translation of line n of the other."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ...console.input_error import InputError
 from ..text.bad_lines import BadLines
 from ..text.chunks import chunks_of_rows
-from ..text.files import find_file, unchanged
+from ..text.files import COMPRESSIONS, find_file, unchanged
+from ..text.line_ranges import LineRange, find_cuts, ranges_between
 from ..text.lines import count_lines, read_lines
 from .alignment import first_lost_line
 from .reader import require_any
@@ -27,6 +28,9 @@ class ParallelFiles:
 
     target: Path
     """The file of their translations; likewise."""
+
+    parts: tuple[LineRange, LineRange] | None = field(default=None, repr=False)
+    """The lines to read of each, if not all."""
 
     @classmethod
     def with_prefix(cls, prefix: Path, source_language: str, target_language: str) -> Self:
@@ -50,15 +54,32 @@ class ParallelFiles:
         """
         source, target = self.files()
         with unchanged(source), unchanged(target):
+            if self.parts is None:
+                _require_same_count(source, target)
+            yield from chunks_of_rows(self._pairs(source, target, bad))
+
+    def _pairs(self, source: Path, target: Path, bad: BadLines) -> Iterator[tuple[str, str]]:
+        source_part, target_part = self.parts or (None, None)
+        sides = read_lines(source, bad, part=source_part), read_lines(target, bad, part=target_part)
+        # Of equal length as they were counted, unless one has changed since, which is noticed at the end.
+        for source_line, target_line in zip(*sides, strict=False):
+            if source_line is not None and target_line is not None:
+                yield source_line, target_line
+
+    def divide(self, lines: int) -> Sequence[Self]:
+        """Parts by lines, if no file is compressed.
+
+        Raises:
+            InputError: if the files have different numbers of lines, as `chunks` does.
+        """
+        source, target = self.files()
+        if {source.suffix, target.suffix} & set(COMPRESSIONS):
+            return [self]
+        (source_cuts, source_count), (target_cuts, target_count) = find_cuts(source, lines), find_cuts(target, lines)
+        if source_count != target_count:
             _require_same_count(source, target)
-            yield from chunks_of_rows(_pairs(source, target, bad))
-
-
-def _pairs(source: Path, target: Path, bad: BadLines) -> Iterator[tuple[str, str]]:
-    # Of equal length as they were counted, unless one has changed since, which is noticed at the end.
-    for source_line, target_line in zip(read_lines(source, bad), read_lines(target, bad), strict=False):
-        if source_line is not None and target_line is not None:
-            yield source_line, target_line
+        both = zip(ranges_between(source_cuts, lines), ranges_between(target_cuts, lines), strict=True)
+        return [replace(self, parts=parts) for parts in both] if source_count > lines else [self]
 
 
 def _require_same_count(source: Path, target: Path) -> None:

@@ -1,9 +1,10 @@
 """Parquet: text in one or two columns of a file, or of a folder of files."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +32,9 @@ class ParquetFile(FileReader):
     domain: str | None = field(default=None, repr=False)
     """A column of strings that says the domain of each row."""
 
+    is_part: bool = field(default=False, repr=False)
+    """Whether it is one of a folder's files, some of which may be empty."""
+
     def files(self) -> list[Path]:
         """The file, or the files of the folder."""
         with readable(self.path):
@@ -44,7 +48,13 @@ class ParquetFile(FileReader):
 
     def chunks(self, bad: BadLines) -> Iterator[pa.RecordBatch]:
         """The rows."""
-        return filter(len, require_any(self._chunks(bad), self.path, "rows"))  # of some, no row may be left
+        chunks = self._chunks(bad) if self.is_part else require_any(self._chunks(bad), self.path, "rows")
+        return filter(len, chunks)  # of some, no row may be left
+
+    def divide(self, lines: int) -> Sequence[Self]:
+        """The files of a folder, whatever their lines."""
+        files = self.files()
+        return [replace(self, path=path, is_part=True) for path in files] if len(files) > 1 else [self]
 
     def _chunks(self, bad: BadLines) -> Iterator[pa.RecordBatch]:
         for path in self.files():

@@ -3,12 +3,12 @@
 A format of files is a reader and a `FileFormat`, in one module; the list `FORMATS` of `sources.py` names it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from textwrap import shorten
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from ...console.input_error import InputError
 from ..text.bad_lines import BadLines
 from ..text.chunks import chunks_of_rows
 from ..text.files import find_file
+from ..text.line_ranges import LineRange
 
 Item = TypeVar("Item")
 
@@ -51,12 +52,34 @@ class Reader(Protocol):
         """
 
 
+@runtime_checkable
+class Divisible(Protocol):
+    """A `Reader` of what can be read from the middle."""
+
+    def divide(self, lines: int) -> Sequence[Reader]:
+        """Readers of the parts, in order, of so many lines or somewhat more; one at least.
+
+        A part begins with a document. All of them together tell of as many bad lines, at the same places.
+
+        Raises:
+            InputError: if it cannot be read.
+        """
+
+
+def divide(reader: Reader, lines: int) -> Sequence[Reader]:
+    """Readers of parts of some lines each, or the one of all where parts cannot be read by themselves."""
+    return reader.divide(lines) if isinstance(reader, Divisible) else [reader]
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileReader:
     """A `Reader` of one file. A format says what its rows are; or, if it is a folder's, its files and chunks."""
 
     path: Path
     """The file. It may be compressed, also where the ending of the compression is not given here."""
+
+    part: LineRange | None = field(default=None, repr=False)
+    """The lines to read, if not all, of a format that is divided by lines."""
 
     @property
     def name(self) -> str:
@@ -74,6 +97,14 @@ class FileReader:
     def rows(self, bad: BadLines) -> Iterator[tuple[str, ...]]:
         """Pairs of source and target, or texts alone, each of which is a document."""
         raise NotImplementedError
+
+    def parts(self, ranges: Sequence[LineRange]) -> Sequence[Self]:
+        """Readers of these lines each; this one if they are all of them."""
+        return [replace(self, part=part) for part in ranges] if len(ranges) > 1 else [self]
+
+    def require_any(self, items: Iterable[Item], needed: str) -> Iterator[Item]:
+        """As the function of this name; of a part of a file nothing is required."""
+        return iter(items) if self.part else require_any(items, self.path, needed)
 
 
 @dataclass(frozen=True, kw_only=True)

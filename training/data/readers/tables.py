@@ -1,12 +1,12 @@
 """Tables: text in the columns of a file of tab-separated or comma-separated values."""
 
 import csv
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Literal, TypeGuard
+from typing import Literal, Self, TypeGuard
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from ...console.input_error import InputError
 from ..text.bad_lines import BadLines
 from ..text.chunks import chunks_of_rows
 from ..text.files import find_file
+from ..text.line_ranges import line_ranges
 from ..text.lines import LONGEST_LINE, read_lines
 from .reader import Columns, FileFormat, FileReader, Request, list_names, require_any
 
@@ -71,17 +72,12 @@ class Table(FileReader):
     def rows(self, bad: BadLines) -> Iterator[tuple[str, ...]]:
         """The rows. A bad row of several lines, which are CSV, counts as that many bad lines."""
         path = find_file(self.path)
-        lines = read_lines(path, bad)
-        rows = _csv_rows(lines, path, bad) if self.delimiter == "," else _tsv_rows(lines)
-        first = next(rows, None)
-        if first is not None and self._is_header(first[1]):
-            indices = [first[1].index(name) for name in self.names]
-            indices += [] if self.domain is None else [_index(self.domain, first[1], path)]
-        else:
-            rows = chain([] if first is None else [first], rows)
-            indices = self._indices(rows, path)
+        lines = read_lines(path, bad, part=self.part)
+        first_line = self.part.first_line if self.part else 1
+        rows = _csv_rows(lines, path, bad) if self.delimiter == "," else _tsv_rows(lines, first_line)
+        indices, rows = self._below_header(rows, path)
         pick, needed = _picker(indices), max(indices) + 1
-        for number, values in require_any(rows, path, "rows (below its header, if it has one)"):
+        for number, values in self.require_any(rows, "rows (below its header, if it has one)"):
             if values is None:
                 continue
             if len(values) < needed:
@@ -89,6 +85,26 @@ class Table(FileReader):
                 bad.report(f"{path}, line {number}", "too few columns", detail + _SEPARATORS[self.delimiter])
                 continue
             yield pick(values)
+
+    def divide(self, lines: int) -> Sequence[Self]:
+        """Parts by lines, of tab-separated values; a row of comma-separated ones may have several."""
+        path = find_file(self.path)
+        if self.delimiter == "," or self.domain is not None or len(ranges := line_ranges(path, lines)) < 2:
+            return [self]
+        first_rows = _tsv_rows(islice(read_lines(path, BadLines(skip=True)), 2))
+        indices, _ = self._below_header(first_rows, path)
+        columns = tuple(index + 1 for index in indices)
+        first, *others = self.parts(ranges)
+        return [first, *(replace(other, columns=columns, header=False, names=()) for other in others)]
+
+    def _below_header(self, rows: Iterator[Row], path: Path) -> tuple[list[int], Iterator[Row]]:
+        """Where the columns are, counted from 0, and the rows without a header."""
+        first = next(rows, None)
+        if first is not None and self._is_header(first[1]):
+            indices = [first[1].index(name) for name in self.names]
+            return indices + ([] if self.domain is None else [_index(self.domain, first[1], path)]), rows
+        rows = chain([] if first is None else [first], rows)
+        return self._indices(rows, path), rows
 
     def _is_header(self, row: list[str] | None) -> TypeGuard[list[str]]:
         """Whether a first row has all the names, once each: as a pair it would say that one is the other's name."""
@@ -123,8 +139,8 @@ def _picker(indices: list[int]) -> Callable[[list[str]], tuple[str, ...]]:
     return lambda values: (values[index],)
 
 
-def _tsv_rows(lines: Iterator[str | None]) -> Iterator[Row]:
-    return ((number, None if line is None else line.split("\t")) for number, line in enumerate(lines, start=1))
+def _tsv_rows(lines: Iterator[str | None], first_line: int = 1) -> Iterator[Row]:
+    return ((number, None if line is None else line.split("\t")) for number, line in enumerate(lines, first_line))
 
 
 def _csv_rows(lines: Iterator[str | None], path: Path, bad: BadLines) -> Iterator[Row]:

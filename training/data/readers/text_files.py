@@ -1,16 +1,18 @@
 """Running text from a text file, in pieces, so that a document of any size fits into memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 
 from ..text.bad_lines import BadLines
 from ..text.chunks import chunks_of_pieces
 from ..text.files import find_file
+from ..text.line_ranges import line_ranges, ranges_of_paragraphs
 from ..text.lines import decode_lines, read_lines
-from .reader import Documents, FileFormat, FileReader, require_any
+from .reader import Documents, FileFormat, FileReader
 
 LINES_A_PIECE = 200
 CHARACTERS_A_PIECE = 100_000
@@ -57,12 +59,19 @@ class TextFile(FileReader):
             yield "".join(piece), begins
 
     def _lines(self, bad: BadLines) -> Iterator[str]:
-        lines = require_any(self._read_lines(bad), self.path, "text, a line at least")
+        lines = self.require_any(self._read_lines(bad), "text, a line at least")
         return filter(None, lines)  # neither left out nor empty
 
     def _read_lines(self, bad: BadLines) -> Iterator[str | None]:
         """The lines of the file; None for one that is left out."""
-        return read_lines(find_file(self.path), bad, keep_ends=self.documents != "each")
+        return read_lines(find_file(self.path), bad, keep_ends=self.documents != "each", part=self.part)
+
+    def divide(self, lines: int) -> Sequence[Self]:
+        """Parts of whole documents."""
+        if self.documents == "joined" or not self.files():
+            return [self]
+        cut = line_ranges if self.documents == "each" else ranges_of_paragraphs
+        return self.parts(cut(find_file(self.path), lines))
 
 
 @dataclass(frozen=True, kw_only=True)

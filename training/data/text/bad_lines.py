@@ -1,6 +1,7 @@
 """What happens to a line that cannot be used: the run stops at it, or leaves it out and counts it."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from ...console.input_error import InputError
 
@@ -34,7 +35,11 @@ class BadLines:
         """
         if not self.skip:
             raise InputError(f"{place}: {detail}")
-        self.counts[reason] += 1
-        self.places.setdefault(reason, [])
-        if len(self.places[reason]) < EXAMPLES_A_REASON:
-            self.places[reason].append(place)
+        self.add({reason: 1}, {reason: [place]})
+
+    def add(self, counts: Mapping[str, int], places: Mapping[str, Sequence[str]]) -> None:
+        """Takes over what was left out of lines that come after those of which this knows."""
+        self.counts.update(counts)
+        for reason, found in places.items():
+            known = self.places.setdefault(reason, [])
+            known += found[: EXAMPLES_A_REASON - len(known)]

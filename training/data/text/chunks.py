@@ -2,14 +2,15 @@
 
 A chunk of sentence pairs has the columns `source` and `target`. A chunk of running text has `text`, and `begins`, which
 is true where a row begins a document and false where it continues the one before. Of a test split there may be
-`domain` besides. All text is Unicode without lone
-surrogates; no value is null.
+`domain` besides. All text is Unicode without lone surrogates; no value is null.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
@@ -39,10 +40,11 @@ def chunk_of_columns(columns: Sequence[Any], *, has_domain: bool = False) -> pa.
     return with_domains(chunk, columns[-1]) if has_domain else chunk
 
 
-def with_domains(chunk: pa.RecordBatch, domains: Sequence[str]) -> pa.RecordBatch:
+def with_domains(chunk: pa.RecordBatch, domains: Sequence[str] | pa.Array) -> pa.RecordBatch:
     """A chunk with a column more, `domain`; empty where it is that of the source."""
     names = [*chunk.schema.names, DOMAIN]
-    return pa.record_batch([*chunk.columns, pa.array(domains, pa.string())], names=names)
+    column = domains if isinstance(domains, pa.Array) else pa.array(domains, pa.string())
+    return pa.record_batch([*chunk.columns, column], names=names)
 
 
 def chunks_of_rows(rows: Iterable[tuple[str, ...]], *, has_domain: bool = False) -> Iterator[pa.RecordBatch]:
@@ -73,6 +75,33 @@ def _gathered(rows: Iterable[Row], size: Callable[[Row], int]) -> Iterator[list[
             gathered, characters = [], 0
     if gathered:
         yield gathered
+
+
+def even_chunks(chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows in chunks of 10,000, or of fewer where they are long; the same ones however they were cut before."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for chunk in chunks:
+        texts = [column for column in chunk.columns if pa.types.is_string(column.type)]
+        ends = np.cumsum(sum(np.asarray(pc.binary_length(column), np.int64) for column in texts))
+        start = 0
+        while start < len(chunk):
+            before = int(ends[start - 1]) if start else 0
+            enough = int(np.searchsorted(ends, before + CHARACTERS_A_CHUNK - size)) + 1
+            stop = min(start + ROWS_A_CHUNK - rows, enough, len(chunk))
+            waiting.append(chunk.slice(start, stop - start))
+            rows, size, start = rows + stop - start, size + int(ends[stop - 1]) - before, stop
+            if rows == ROWS_A_CHUNK or size >= CHARACTERS_A_CHUNK:
+                yield _joined(waiting)
+                waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(chunks: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(chunks) == 1:  # joined, a slice alone would stay one: what a file has of it depends on what is beside it
+        chunks = [*chunks, chunks[0].slice(0, 0)]
+    return pa.concat_batches(chunks)
 
 
 def tables_of_rows(chunks: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:

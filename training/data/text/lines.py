@@ -5,30 +5,38 @@ taken away.
 """
 
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from .bad_lines import BadLines
 from .files import open_binary
+from .line_ranges import LineRange, read_range
 
 BLOCK_BYTES = 1 << 18  # fits a CPU's cache, which doubles the speed of a megabyte
 LONGEST_LINE = 1 << 20
 """Bytes. A longer line is no sentence, and reading on to its end could fill the memory."""
 
 
-def read_lines(path: Path, bad: BadLines | None = None, *, keep_ends: bool = False) -> Iterator[str | None]:
+def read_lines(
+    path: Path, bad: BadLines | None = None, *, keep_ends: bool = False, part: LineRange | None = None
+) -> Iterator[str | None]:
     """The lines of a file, in order; None stands for one that is left out, so that line numbers stay right.
 
     Args:
-        path: the file; it may be compressed.
+        path: the file; it may be compressed, unless a part of it is asked for.
         bad: what to do with a line that is not UTF-8, has a NUL byte, or is longer than `LONGEST_LINE`; by default
             the first is an error.
         keep_ends: whether a line comes with its line feed, which the last line of a file may lack.
+        part: the lines to read, if not all.
 
     Raises:
         InputError: if the file cannot be read, or has a bad line that is not to be left out.
     """
+    if part is not None:
+        content = read_range(path, (part.start, part.end))
+        yield from decode_lines(content, str(path), bad, keep_ends=keep_ends, first_line=part.first_line)
+        return
     with open_binary(path) as file:
         yield from decode_lines(blocks(file), str(path), bad, keep_ends=keep_ends)
 
@@ -66,14 +74,22 @@ def _without_mark(content: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def decode_lines(
-    content: Iterable[bytes], name: str, bad: BadLines | None = None, *, keep_ends: bool = False
+    content: Iterable[bytes],
+    name: str,
+    bad: BadLines | None = None,
+    *,
+    keep_ends: bool = False,
+    first_line: int = 1,
 ) -> Iterator[str | None]:
-    """The lines of a text that comes in blocks of bytes; as `read_lines`, with a name for the messages."""
+    """The lines of a text that comes in blocks of bytes; as `read_lines`, with a name for the messages.
+
+    A bad line is told of when its turn comes, so that the order of what two files are told of is that of their lines.
+    """
     bad = bad or BadLines()
-    number = 1  # of the line that the next byte belongs to
+    number = first_line  # of the line that the next byte belongs to
     rest = b""  # its beginning, if a block ended inside it
     is_skipping = False  # the rest of a line that is too long
-    for block in _without_mark(content):
+    for block in _without_mark(content) if first_line == 1 else content:
         if is_skipping:
             _, line_end, block = block.partition(b"\n")
             if not line_end:
@@ -83,8 +99,8 @@ def decode_lines(
         complete, line_end, tail = block.rpartition(b"\n")
         if line_end:
             lines = _decode(rest + complete, number, name, bad)
-            number += len(lines)
-            yield from [line if line is None else line + "\n" for line in lines] if keep_ends else lines
+            yield from (line if line is None else line + "\n" for line in lines) if keep_ends else lines
+            number += complete.count(b"\n") + 1
             rest = tail
         else:
             rest += tail
@@ -97,7 +113,7 @@ def decode_lines(
         yield from _decode(rest, number, name, bad)
 
 
-def _decode(content: bytes, number: int, name: str, bad: BadLines) -> Sequence[str | None]:
+def _decode(content: bytes, number: int, name: str, bad: BadLines) -> Iterable[str | None]:
     """The lines of some bytes, the first of which has this number; None for those that are left out."""
     try:
         text = content.decode("utf-8")
@@ -106,7 +122,7 @@ def _decode(content: bytes, number: int, name: str, bad: BadLines) -> Sequence[s
     if "\0" not in text and len(content) <= LONGEST_LINE:
         lines = text.split("\n")
         return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
-    return [_decode_line(line, number + index, name, bad) for index, line in enumerate(content.split(b"\n"))]
+    return (_decode_line(line, number + index, name, bad) for index, line in enumerate(content.split(b"\n")))
 
 
 def _decode_line(line: bytes, number: int, name: str, bad: BadLines) -> str | None:

@@ -3,13 +3,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paperformer.training.data.built_in.cldr import expression_pairs
-from paperformer.training.data.cleaning.cleaner import Cleaner
+from paperformer.training.data.cleaning import cleaner as cleaner_module
+from paperformer.training.data.cleaning.cleaner import Cleaner, RowCleaner
 from paperformer.training.data.cleaning.leaks import Leaks
 from paperformer.training.data.text.chunks import PAIR_SCHEMA, TEXT_SCHEMA, pair_chunk, text_chunk
 from paperformer.training.recipe.cleaning import Cleaning
@@ -134,6 +136,45 @@ def test_chunks_make_no_difference_and_counts_add_up(pairs: list[Pair], sizes: l
     assert in_chunks == kept
     assert other.report.to_dict() == cleaner.report.to_dict()
     json.dumps(cleaner.report.to_dict())
+
+
+class NoEnglish:
+    """Stands for py3langid."""
+
+    def __init__(self, languages: Sequence[str]):
+        pass
+
+    def is_other(self, texts: Sequence[str], language: str) -> Any:
+        return np.array([language == "en" and text in ("b", "A") for text in texts], np.bool_)
+
+
+@given(pairs_strategy, sizes_strategy, st.sampled_from(["keep", "exact", "normalized"]), st.booleans())
+def test_parts_that_were_examined_elsewhere_make_no_difference(
+    pairs: list[Pair], sizes: list[int], duplicates: str, is_text: bool
+) -> None:
+    options = Cleaning(duplicates=duplicates, max_length_ratio=3, language_identification=True)  # type: ignore[arg-type]
+    if is_text:
+        languages: tuple[str, ...] = ("en",)
+        # Every part begins with a document, and some documents have several rows.
+        parts = [
+            text_chunk(rows["source"], [index == 0 or target != "a" for index, target in enumerate(rows["target"])])
+            for rows in map(pa.RecordBatch.to_pydict, cut(pairs_of(pairs), sizes))
+        ]
+        leaks = Leaks([text_chunk(["x" * 99])])
+    else:
+        languages, parts, leaks = ("en", "de"), cut(pairs_of(pairs), sizes), Leaks([pair_chunk(["b"], ["a"])])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleaner_module, "LanguageIdentifier", NoEnglish)
+        whole, joined = Cleaner(options, languages, leaks), Cleaner(options, languages, leaks)
+        expected = [row for chunk in whole.clean_all(parts) for row in chunk.to_pylist()]
+        found = []
+        for part in parts:
+            rows = RowCleaner(options, languages, leaks, identifies=True)
+            examined = list(rows.examine_all([part]))
+            report = json.loads(json.dumps(rows.report.to_dict()))
+            found += [row for chunk in joined.clean_part(examined, report) for row in chunk.to_pylist()]
+    assert found == expected
+    assert joined.report.to_dict() == whole.report.to_dict()
 
 
 @given(pairs_strategy, sizes_strategy)

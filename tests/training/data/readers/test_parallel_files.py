@@ -2,6 +2,7 @@ import gzip
 import lzma
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -106,9 +107,9 @@ def test_a_file_that_changes_after_the_counting(
     """It may have become longer or shorter; what has been read is not complete either way."""
     reader = files(tmp_path, b"one\n" * 3, b"eins\n" * 3)
 
-    def change_and_read(path: Path, bad: BadLines) -> Iterator[str | None]:
+    def change_and_read(path: Path, bad: BadLines, **options: Any) -> Iterator[str | None]:
         (tmp_path / f"a.{side}").write_bytes(lines and b"one\n" * 3 + lines)
-        return read_lines(path, bad)
+        return read_lines(path, bad, **options)
 
     monkeypatch.setattr(parallel_files, "read_lines", change_and_read)
     with pytest.raises(InputError, match=rf"a\.{side} changed while it was read"):

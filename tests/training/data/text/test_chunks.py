@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from paperformer.training.data.text.chunks import (
     TEXT_SCHEMA,
     chunks_of_pieces,
     chunks_of_rows,
+    even_chunks,
     pair_chunk,
     tables_of_rows,
     text_chunk,
@@ -70,3 +72,37 @@ def test_tables_have_as_many_rows_as_asked(sizes: list[int], rows: int) -> None:
     assert [text for table in tables for text in table["text"].to_pylist()] == texts
     assert all(len(table) == rows for table in tables[:-1])
     assert all(0 < len(table) <= rows for table in tables)
+
+
+def written(chunks: list[pa.RecordBatch]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, TEXT_SCHEMA) as writer:
+        for chunk in even_chunks(chunks):
+            writer.write_batch(chunk)
+    return bytes(sink.getvalue())
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["", "a", "é", "long text"]), st.booleans()), max_size=30),
+    st.lists(st.integers(0, 12), max_size=6),
+)
+def test_even_chunks_are_the_same_to_the_byte_however_they_were_cut(
+    rows: list[tuple[str, bool]], sizes: list[int]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks_module, "ROWS_A_CHUNK", 5)
+        patch.setattr(chunks_module, "CHARACTERS_A_CHUNK", 20)
+        whole = text_chunk([text for text, _ in rows], [begins for _, begins in rows])
+        parts, start = [], 0
+        for size in sizes:
+            parts.append(whole.slice(start, size))
+            start = min(start + size, len(whole))
+        parts.append(text_chunk(*whole.slice(start).to_pydict().values()))  # no slice
+        chunks = list(even_chunks(parts))
+        assert [row for chunk in chunks for row in chunk.to_pylist()] == whole.to_pylist()
+        for chunk, following in pairwise([*chunks, None]):
+            characters = sum(len(text.encode()) for text in chunk["text"].to_pylist())
+            assert len(chunk) <= 5
+            assert characters < 20 + 9
+            assert following is None or len(chunk) == 5 or characters >= 20
+        assert written(parts) == written([whole])

@@ -4,10 +4,9 @@ Ray Data hands out shards and replaces actors and machines that fail. What is do
 not by Ray: a cluster that is gone altogether leaves them, and the same command goes on with the others.
 """
 
-import base64
+import json
 import logging
 import os
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -25,31 +24,32 @@ class _Actor:
 
     Args:
         make: makes what does an item.
+        items: all that there are to do; it is told their numbers.
         threads: that it may use.
     """
 
-    def __init__(self, make: Callable[[], Callable[[Any], Any]], threads: int):
+    def __init__(self, make: Callable[[], Callable[[Any], Any]], items: Sequence[Any], threads: int):
         os.environ["RAYON_NUM_THREADS"] = str(threads)  # of the tokenizers
         import torch
 
         torch.set_num_threads(threads)
-        self.do = make()
+        self.do, self.items = make(), items
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        return {"done": [self._do(packed) for packed in batch["item"]]}
+        return {"done": [self._do(int(number)) for number in batch["number"]]}
 
-    def _do(self, packed: str) -> str:
-        item = _unpacked(packed)
+    def _do(self, number: int) -> str:
+        """As JSON: Ray's tables have no place for what is in it."""
         try:
-            return _packed((item, self.do(item), None))
+            return json.dumps([number, self.do(self.items[number]), None])
         except InputError as error:  # it would be the same on every machine: not for Ray to try again
-            return _packed((item, None, str(error)))
+            return json.dumps([number, None, str(error)])
 
 
 def do_on_ray(work: LineWork, shards: Sequence[Shard], workers: int) -> Iterator[tuple[Shard, int, Notes]]:
     """Does shards of lines on a cluster; see `Do` and `each_on_ray`."""
     for shard, (count, notes) in each_on_ray(partial(_line_worker, work), shards, workers, uses_gpus=True):
-        yield shard, count, notes
+        yield shard, count, [(line, what) for line, what in notes]
 
 
 def _line_worker(work: LineWork) -> Callable[[Shard], tuple[int, Notes]]:
@@ -67,8 +67,8 @@ def each_on_ray(
     """Does items on the cluster that RAY_ADDRESS names, or on one that is begun here; in any order.
 
     Args:
-        make: makes in each actor what does an item.
-        items: with what is made of them, they are sent from one machine to another.
+        make: makes in each actor what does an item, and returns what JSON can say.
+        items: are sent to each machine.
         workers: how many actors; 0: one for each GPU if these are used, or for each processor where there is none.
         uses_gpus: whether each has a GPU, if there are any.
         stays: whether a cluster that is begun here serves later calls too, until this process ends.
@@ -105,10 +105,11 @@ def _results(
     context.enable_progress_bars = False
     context.execution_options.preserve_order = False  # the order is that of the items' numbers
     # An item is a block, so that an actor that dies loses one of them at the most.
-    records = ray.data.from_items([{"item": _packed(item)} for item in items], override_num_blocks=len(items))
+    numbers = [{"number": number} for number in range(len(items))]
+    records = ray.data.from_items(numbers, override_num_blocks=len(items))
     done = records.map_batches(
         _Actor,
-        fn_constructor_args=(make, 1 if gpus else threads),
+        fn_constructor_args=(make, items, 1 if gpus else threads),
         compute=ray.data.ActorPoolStrategy(size=workers),
         batch_size=1,
         batch_format="numpy",
@@ -116,19 +117,10 @@ def _results(
         num_gpus=1 if gpus else 0,
     )
     for row in done.iter_rows():
-        item, result, refused = _unpacked(row["done"])
+        number, result, refused = json.loads(row["done"])
         if refused is not None:
             raise InputError(refused)
-        yield item, result
-
-
-def _packed(thing: Any) -> str:
-    """As a string: Ray's tables have no place for anything else that is not numbers."""
-    return base64.b64encode(pickle.dumps(thing)).decode()
-
-
-def _unpacked(written: str) -> Any:
-    return pickle.loads(base64.b64decode(written))
+        yield items[number], result
 
 
 def import_ray() -> Any:

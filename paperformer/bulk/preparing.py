@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.lib.format import read_array
 
 from ..training.atomic_files import writing
 from ..training.console.input_error import InputError
@@ -137,7 +138,7 @@ class ShardedPreparation:
             for shard in shards:
                 with parts.checked(shard.number, shard.what).open("rb") as file:
                     while file.peek(1):
-                        yield np.load(file), np.load(file)
+                        yield read_array(file, allow_pickle=False), read_array(file, allow_pickle=False)
                 bar.update(1)
 
     def finish(self, cache: Path) -> None:

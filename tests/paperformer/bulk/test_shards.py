@@ -191,11 +191,6 @@ def test_a_file_beside_and_a_prefix_become_parts_of_the_line(run: Callable[..., 
     assert lines[11] == "LINE 12\tOTHER 12\tP"
 
 
-def test_shards_as_ray_gets_them() -> None:
-    shard = Shard(number=3, first_line=16, lines=5, places=((1, 2), (3, 4)))
-    assert on_ray._unpacked(on_ray._packed(shard)) == shard
-
-
 def test_commands_in_shards_give_what_they_give_otherwise(
     seq2seq: Any,
     tmp_path: Path,

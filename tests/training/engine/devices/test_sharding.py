@@ -138,6 +138,7 @@ def test_blocks_split_over_processes_compute_what_one_does(together: Together, t
     assert first == "the same\n"
 
 
+@pytest.mark.proof
 def test_accelerate_launch_reaches_the_layout(together: Together, tmp_path: Path) -> None:
     """It tells its processes by their environment, which is all that they are given here."""
     (tmp_path / "launched.py").write_text(

@@ -17,8 +17,8 @@ LENGTH_STEP = 8
 
 HYPOTHESES_FOR_ONE = 4
 """So many hypotheses of a source count as one in the budget of a batch. They share what is computed of their source,
-and every batch ends in steps for a few sentences: counting each of 5 beams takes 1.2 to 1.3 times as long on one thread,
-in batches of a quarter of the sentences."""
+and every batch ends in steps for a few sentences: counting each of 5 beams takes 1.2 to 1.3 times as long, on one
+thread, in batches of a quarter of the sentences."""
 
 
 def generate(model: PreTrainedModel, **arguments: Any) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """A small Transformer language model beside an LSTM of the same size, on a sample of a text: by steps and by time."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,10 +96,7 @@ def compare_language_models(
             "## Results",
             _table(figures),
             f"![Validation loss over the minutes of training]({FIGURE})",
-            "## Continuations",
-            f"Sampled at temperature {temperature:g} from the whole distribution, seeds {seed} to "
-            f"{seed + continuations - 1}.",
-            *(f"{TITLES[name]}:\n\n{fenced(output)}" for name, outputs in texts.items() for output in outputs),
+            *continuation_sections({TITLES[name]: outputs for name, outputs in texts.items()}, temperature, seed),
         ],
         figures=figures | {"continuations": texts},
         command=command,
@@ -109,6 +106,14 @@ def compare_language_models(
         hardware=hardware_of(runs.values()),
     )
     return write_card(folder, card)
+
+
+def continuation_sections(texts: Mapping[str, Sequence[str]], temperature: float, seed: int) -> list[str]:
+    """What a card shows of the continuations by each model: as many of each, sampled with seeds one after another."""
+    last = seed + min(map(len, texts.values())) - 1
+    shown = [f"{title}:\n\n{fenced(output)}" for title, outputs in texts.items() for output in outputs]
+    how = f"Sampled at temperature {temperature:g} from the whole distribution, seeds {seed} to {last}."
+    return ["## Continuations", how, *shown]
 
 
 def steps_in_the_same_time(run: RunRecord, other: RunRecord) -> int:

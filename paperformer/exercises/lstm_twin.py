@@ -13,8 +13,8 @@ from ..training.console.input_error import InputError
 from ..training.evaluation.metrics import BITS_PER_BYTE, LOSS, PERPLEXITY
 from ..training.evaluation.scored_split import compare_splits, read_scored_split
 from ..training.reporting.comparison import RunRecord, read_run
-from ..training.reporting.markdown import fenced, markdown_table
-from .against_lstm import FIGURE, draw_losses, steps_in_the_same_time
+from ..training.reporting.markdown import markdown_table
+from .against_lstm import FIGURE, continuation_sections, draw_losses, steps_in_the_same_time
 from .card import Card, write_card
 from .lstm import LSTMForCausalLM
 from .parts import forget_parts, hardware_of, minutes_of, train_part
@@ -88,10 +88,7 @@ def train_lstm_twin(
             _table(figures),
             _compare(transformer, lstm),
             f"![Validation loss over the minutes of training]({FIGURE})",
-            "## Continuations",
-            f"Sampled at temperature {temperature:g} from the whole distribution, seeds {seed} to "
-            f"{seed + continuations - 1}.",
-            *(f"{name}:\n\n{fenced(output)}" for name, outputs in texts.items() for output in outputs),
+            *continuation_sections(texts, temperature, seed),
         ],
         figures=figures | {"continuations": texts},
         command=command,

@@ -27,7 +27,7 @@ ORDER = [
     {"training.console"},
     {"training.atomic_files", "training.exact_weights"},
     {"training.recipe"},
-    {"training.run_lock"},
+    {"training.path_lock"},
     {"training.run_folder"},
     {"training.data.text"},
     {"training.data.built_in"},

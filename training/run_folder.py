@@ -19,7 +19,7 @@ is beside it, moved and otherwise untouched.
 
     OUTPUT_DIR/.NAME.replaced/     the old run, while the new one has not been validated
                .NAME.begun/        a new run that was interrupted before, while the old one is in its place again
-               .NAME.lock, .NAME.holder    which process writes the run (`run_lock`)
+               .NAME.lock, .NAME.holder    which process writes the run (`path_lock`)
 
 If the new run fails or is interrupted before its first validation, the old one takes its place again. The new one is
 kept in .NAME.begun if it has a checkpoint: it was said to be saved. `--resume` then goes on with that, the newer one,
@@ -42,7 +42,7 @@ from .atomic_files import remove_folder, replace_file, replace_folder, writing
 from .console.input_error import InputError
 from .console.progress import say
 from .recipe.changes import Change, check_changes
-from .run_lock import hold_lock
+from .path_lock import hold_lock
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

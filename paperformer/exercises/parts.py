@@ -19,7 +19,7 @@ from ..training.console.input_error import InputError
 from ..training.console.progress import say
 from ..training.reporting.comparison import RunRecord, differing_fields, flatten_recipe, read_run
 from ..training.run import make_quiet, run
-from ..training.run_lock import hold_lock
+from ..training.path_lock import hold_lock
 from .lstm import lstm_objective
 
 Fields = Mapping[str, Any]

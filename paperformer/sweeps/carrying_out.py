@@ -9,7 +9,7 @@ from ..training.console.input_error import InputError
 from ..training.console.progress import say
 from ..training.engine.guard import TrainingDivergedError
 from ..training.run import run
-from ..training.run_lock import hold_lock
+from ..training.path_lock import hold_lock
 from .results import RunResult, read_results, read_trained
 from .rows import Row, Sweep
 from .scoring_again import score_again

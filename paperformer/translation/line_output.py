@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count, groupby
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from ..training.atomic_files import check_replaceable, replace_file
 from ..training.console.input_error import InputError
 from ..training.console.progress import say
 from ..training.data.text.files import COMPRESSIONS
+from ..training.path_lock import hold_lock
 
 
 def refuse_output(path: Path, *, overwrite: bool) -> None:
@@ -78,7 +79,8 @@ def standard_output() -> Iterator[None]:
 class OutputFile:
     """A file that is complete or not there.
 
-    Its request lies beside what is begun of it, as the first line of `FILE.part.json`.
+    Its request lies beside what is begun of it, as the first line of `FILE.part.json`. No other process can begin it, or go
+    on with it, until the `with` block is left.
 
     Args:
         path: the file.
@@ -88,7 +90,7 @@ class OutputFile:
             file is then continued from the last item, which may not be complete.
 
     Raises:
-        InputError: if there is one, or the folder cannot be written to.
+        InputError: if there is one, another process is writing it, or the folder cannot be written to.
     """
 
     unit = "lines"
@@ -107,14 +109,21 @@ class OutputFile:
         self.record_of = record_of
         self.done = 0
         """Lines, or items of several lines, that an earlier run has written."""
-        if overwrite:
-            self.part.unlink(missing_ok=True)
+        with ExitStack() as held:
+            held.enter_context(hold_lock(path, otherwise="give another --output"))
+            self._file = self._open(dict(request), overwrite=overwrite)
+            self._held = held.pop_all()
+
+    def _open(self, request: dict[str, Any], *, overwrite: bool) -> BinaryIO:
+        """The begun file, at the end of what is complete of it."""
         try:
+            if overwrite:
+                self.part.unlink(missing_ok=True)
             if self.part.exists():
-                self._go_on(dict(request))
+                self._go_on(request)
             else:
-                replace_file(self.begun, json.dumps(dict(request)))
-            self._file: BinaryIO = self.part.open("ab")
+                replace_file(self.begun, json.dumps(request))
+            return self.part.open("ab")
         except OSError as error:
             raise InputError(f"{self.part} cannot be written: {error.strerror}") from error
 
@@ -124,13 +133,14 @@ class OutputFile:
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._file.close()
-        if kind is None:
-            self._complete()
-            for begun in (self.part, self.begun):
-                begun.unlink(missing_ok=True)
-        else:
-            say(f"{self.done:,} {self.unit} are in {self.part}{self.hint}")
+        with self._held:
+            self._file.close()
+            if kind is None:
+                self._complete()
+                for begun in (self.part, self.begun):
+                    begun.unlink(missing_ok=True)
+            else:
+                say(f"{self.done:,} {self.unit} are in {self.part}{self.hint}")
 
     def _complete(self) -> None:
         """Gives the file its name."""

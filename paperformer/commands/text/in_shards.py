@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...training.console.input_error import InputError
 from ...training.console.progress import ProgressBar, say
+from ...training.path_lock import hold_lock
 from .written_lines import NotesOfLines
 
 if TYPE_CHECKING:
@@ -44,14 +45,31 @@ def work_in_shards(
         do: does shards, by default on a Ray cluster.
 
     Raises:
-        InputError: if something cannot be read, written or done; what is done stays.
+        InputError: if something cannot be read, written or done, or another process does it; what is done stays.
     """
     from ...bulk.on_ray import do_on_ray
-    from ...bulk.shards import ShardFolder, cut_into_shards
 
     if "-" in (work.files[0], work.output):
         raise InputError("--on ray reads and writes files that all machines see: give --input and --output")
     work = replace(work, files=tuple(map(whole_path, work.files)), output=str(Path(work.output).absolute()))
+    with hold_lock(Path(work.output), otherwise="give another --output"):
+        odd = _work_on_shards(work, request, workers, shard_lines, overwrite, described, do or do_on_ray)
+    if odd:
+        say(f"{odd:,} lines were odd")
+
+
+def _work_on_shards(
+    work: "LineWork",
+    request: Mapping[str, Any],
+    workers: int,
+    shard_lines: int,
+    overwrite: bool,
+    described: str,
+    do: "Do",
+) -> int:
+    """How many lines were odd."""
+    from ...bulk.shards import ShardFolder, cut_into_shards
+
     shards = cut_into_shards([Path(name) for name in work.files], shard_lines)
     folder = ShardFolder(Path(work.output))
     folder.begin({**request, "shard_lines": shard_lines}, overwrite=overwrite)
@@ -63,7 +81,7 @@ def work_in_shards(
     done = total - sum(shard.lines for shard in left)
     try:
         with ProgressBar(total=total, initial=done, desc=described, unit=" lines") as bar:
-            for shard, count, notes in (do or do_on_ray)(work, left, workers) if left else ():
+            for shard, count, notes in do(work, left, workers) if left else ():
                 odd += count
                 for number, what in notes:
                     note(number, what)
@@ -73,5 +91,4 @@ def work_in_shards(
         say(f"{finished:,} of {len(shards):,} shards are in {folder.folder}; the same command goes on with the others")
         raise
     folder.join(shards)
-    if odd:
-        say(f"{odd:,} lines were odd")
+    return odd

@@ -118,6 +118,7 @@ def test_a_file_of_several_lines_an_item_goes_on_from_its_last_item(tmp_path: Pa
     interrupted.write(["0 ||| a ||| 1\n0 ||| b ||| 2", "1 ||| c ||| 3\n1 ||| d ||| 4"])
     with (tmp_path / "out.part").open("ab") as part:
         part.write(b"2 ||| e ||| 1\n2 ||| f")  # cut off in the middle
+    interrupted._held.close()  # as a kill does
     with OutputFile(path, {}, record_of=line_of_n_best) as file:
         assert file.done == 2
         file.write(["2 ||| e ||| 1\n2 ||| f ||| 2"])

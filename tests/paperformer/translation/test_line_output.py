@@ -113,3 +113,21 @@ def test_standard_output_is_handed_on_at_once(capfd: pytest.CaptureFixture[str])
     with StandardOutput() as output:
         output.write(["a", "b"])
         assert capfd.readouterr().out == "a\nb\n"
+
+
+def test_two_commands_do_not_write_one_file(tmp_path: Path) -> None:
+    with OutputFile(tmp_path / "out", REQUEST) as output:
+        output.write(["a"])
+        for overwrite in (False, True):
+            with pytest.raises(
+                InputError, match=r"out is being written by process \d+ on .*, or give another --output"
+            ):
+                OutputFile(tmp_path / "out", REQUEST, overwrite=overwrite)
+        OutputFile(tmp_path / "other", REQUEST).__exit__(None, None, None)
+        output.write(["b"])
+    assert (tmp_path / "out").read_text() == "a\nb\n"
+    (tmp_path / "out").unlink()
+    interrupted(tmp_path / "out", "a")
+    for _ in range(2):  # one that is refused holds nothing
+        with pytest.raises(InputError, match="begun with another"):
+            OutputFile(tmp_path / "out", REQUEST | {"num_beams": 1})

@@ -151,19 +151,19 @@ def test_what_was_begun_otherwise_is_not_gone_on_with(
 
 def test_a_killed_command_has_lost_no_window(tmp_path: Path) -> None:
     """By a signal that nothing can catch, in the middle of a write."""
-    with RecordFile(tmp_path / "out", {"model": "m"}) as output:
-        pid = os.fork()
-        if pid == 0:
-            output.write_records(b"a\nb", 1)
-            output.write_records(b"\nc", 1)
-            output._file.write(b"half")
-            output._file.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-        os.waitpid(pid, 0)
-        assert (tmp_path / "out.part").read_bytes() == b"a\nb\nchalf"
-        again = RecordFile(tmp_path / "out", {"model": "m"})
-        assert (again.done, (tmp_path / "out.part").read_bytes()) == (2, b"a\nb\nc")
-        again._file.close()
+    pid = os.fork()
+    if pid == 0:
+        output = RecordFile(tmp_path / "out", {"model": "m"})
+        output.write_records(b"a\nb", 1)
+        output.write_records(b"\nc", 1)
+        output._file.write(b"half")
+        output._file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert (tmp_path / "out.part").read_bytes() == b"a\nb\nchalf"
+    again = RecordFile(tmp_path / "out", {"model": "m"})  # who held the lock is gone
+    assert (again.done, (tmp_path / "out.part").read_bytes()) == (2, b"a\nb\nc")
+    again.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
 
 
 def test_records_and_journal_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

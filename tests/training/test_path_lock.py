@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from paperformer.training import run_lock
+from paperformer.training import path_lock
 from paperformer.training.console.input_error import InputError
-from paperformer.training.run_lock import hold_lock
+from paperformer.training.path_lock import hold_lock
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from paperformer.training.run_lock import hold_lock
+from paperformer.training.path_lock import hold_lock
 with hold_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -53,12 +53,12 @@ def test_it_says_who_writes_a_run_and_a_killed_process_does_not_block(
 
 def test_orphans_of_a_killed_process_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "tiny"
-    monkeypatch.setattr(run_lock, "SECONDS_OF_ORPHANS", 0.01)
+    monkeypatch.setattr(path_lock, "SECONDS_OF_ORPHANS", 0.01)
     with hold_lock(path):
         (tmp_path / ".tiny.holder").write_text(
             json.dumps({"pid": 2**22 + 1, "host": socket.gethostname(), "since": "1"})
         )
-        assert run_lock._is_gone(tmp_path / ".tiny.holder")
+        assert path_lock._is_gone(tmp_path / ".tiny.holder")
         with pytest.raises(InputError, match="since 1"), hold_lock(path):
             pass
         (tmp_path / ".tiny.holder").write_text("{")

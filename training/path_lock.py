@@ -1,4 +1,4 @@
-"""One process at a time writes a run."""
+"""One process at a time writes a run, a sweep or a file."""
 
 import errno
 import json
@@ -20,14 +20,15 @@ SECONDS_OF_ORPHANS = 15.0
 
 
 @contextmanager
-def hold_lock(path: Path) -> Iterator[None]:
+def hold_lock(path: Path, *, otherwise: str = "give another --name") -> Iterator[None]:
     """A context in which no other process is in one with the same path, here or on machines that share the disk.
 
     The lock is the operating system's on an open file, so that it ends with the process, however that ends. Who holds
     it is in a file beside it. Both, and folders that had to be made for them, are gone afterwards.
 
     Args:
-        path: of a run; the files are .NAME.lock and .NAME.holder beside it.
+        path: of what is written; the files are .NAME.lock and .NAME.holder beside it.
+        otherwise: what may be done instead of waiting, for the message.
 
     Raises:
         InputError: if another process holds it; the message says which, where, and since when. Also if nothing can be
@@ -43,9 +44,8 @@ def hold_lock(path: Path) -> Iterator[None]:
         try:
             lock.acquire(timeout=SECONDS_OF_ORPHANS if _is_gone(holder) else 0)
         except Timeout:
-            raise InputError(
-                f"the run {path} is being written by {_describe(holder)}; wait for it, or give another --name"
-            ) from None
+            lock_path.touch()  # a folder in which no file can be made looks to filelock like one that is held
+            raise InputError(f"{path} is being written by {_describe(holder)}; wait for it, or {otherwise}") from None
     try:
         with writing(path):
             started = datetime.now().isoformat(" ", "minutes")

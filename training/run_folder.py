@@ -41,8 +41,8 @@ from typing import TYPE_CHECKING, Any
 from .atomic_files import remove_folder, replace_file, replace_folder, writing
 from .console.input_error import InputError
 from .console.progress import say
-from .recipe.changes import Change, check_changes
 from .path_lock import hold_lock
+from .recipe.changes import Change, check_changes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -17,9 +17,9 @@ from ..api.recipes import objective_of, read_recipe
 from ..training.atomic_files import remove_folder, replace_file, writing
 from ..training.console.input_error import InputError
 from ..training.console.progress import say
+from ..training.path_lock import hold_lock
 from ..training.reporting.comparison import RunRecord, differing_fields, flatten_recipe, read_run
 from ..training.run import make_quiet, run
-from ..training.path_lock import hold_lock
 from .lstm import lstm_objective
 
 Fields = Mapping[str, Any]

@@ -8,8 +8,8 @@ from ..api.runs import Run
 from ..training.console.input_error import InputError
 from ..training.console.progress import say
 from ..training.engine.guard import TrainingDivergedError
-from ..training.run import run
 from ..training.path_lock import hold_lock
+from ..training.run import run
 from .results import RunResult, read_results, read_trained
 from .rows import Row, Sweep
 from .scoring_again import score_again

@@ -79,8 +79,8 @@ def standard_output() -> Iterator[None]:
 class OutputFile:
     """A file that is complete or not there.
 
-    Its request lies beside what is begun of it, as the first line of `FILE.part.json`. No other process can begin it, or go
-    on with it, until the `with` block is left.
+    Its request lies beside what is begun of it, as the first line of `FILE.part.json`. No other process can begin it,
+    or go on with it, until the `with` block is left.
 
     Args:
         path: the file.

@@ -18,9 +18,9 @@ from paperformer.training.engine.loop import Trainer
 from paperformer.training.evaluation.evaluation_file import hash_pairs
 from paperformer.training.evaluation.passages import read_losses
 from paperformer.training.exact_weights import hash_weights
+from paperformer.training.path_lock import hold_lock
 from paperformer.training.publishing.upload import Publication
 from paperformer.training.run import _resuming, _typed, main
-from paperformer.training.path_lock import hold_lock
 from paperformer.training.tasks import language_modeling
 from paperformer.training.tasks.registry import OBJECTIVES
 

@@ -111,8 +111,16 @@ class Page:
 
     def asked(self) -> list[str]:
         """All that was asked for, be it refused or not."""
+        return [each["request"]["url"] for each in self._events("Network.requestWillBeSent")]
+
+    def received_bytes(self) -> int:
+        """How much came over the network, compressed as it was."""
+        return sum(each["encodedDataLength"] for each in self._events("Network.loadingFinished"))
+
+    def _events(self, method: str) -> list[dict[str, Any]]:
+        """What happened since this was asked last."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+        return [event["params"] for event in events if event["method"] == method]
 
     def complaints(self) -> list[str]:
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]

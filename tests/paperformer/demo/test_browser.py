@@ -80,6 +80,16 @@ def page(driver: Any, address: str) -> Page:
     return page
 
 
+def test_a_first_visit_is_light(page: Page) -> None:
+    """Without what the browser has kept: less than a megabyte, which a slow line brings in seconds."""
+    page.received_bytes()
+    page.driver.execute_cdp_cmd("Network.setCacheDisabled", {"cacheDisabled": True})
+    page.driver.refresh()
+    page.wait("#pf-translate")
+    page.driver.execute_cdp_cmd("Network.setCacheDisabled", {"cacheDisabled": False})
+    assert 2e5 < page.received_bytes() < 1e6
+
+
 def test_a_visit(page: Page, outside: list[Any], runs: Path, tmp_path: Path) -> None:
     """All tabs in turn; in the end, nothing was asked of anybody else, and nothing went wrong."""
     address = page.driver.current_url

@@ -41,7 +41,7 @@ BATCH = 1 << 18
 
 _NPLURALS = re.compile(r"\bnplurals\s*=\s*(\d+)")
 # Of obsolete messages, whose lines begin with #~, the keywords count as well: each is a message of its own.
-_BEGINNING = re.compile(r'[ \t]*(?:#~[ \t]+(?=[m"]))?(#|msgctxt|msgid(?!_)|msgstr|")')
+_BEGINNING = re.compile(r'[ \t]*(?:#~[ \t]*(?=[m"]))?(#|msgctxt|msgid(?!_)|msgstr|")')
 _TRANSLATION = re.compile(r"^[ \t]*msgstr.*(?:\n[ \t]*(?:msgstr|\").*)*\n?", re.MULTILINE)
 _FLAGS = re.compile(r"^#,[ \t]*", re.MULTILINE)
 _FUZZY = re.compile(r"^#,.*\bfuzzy\b", re.MULTILINE)

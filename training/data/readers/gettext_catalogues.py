@@ -32,6 +32,7 @@ _PLURAL_FORMS = re.compile(r"\bplural\s*=\s*([^;]+)")
 _LINE = re.compile(r"\(line (\d+)\)")
 _PO_HEADER = re.compile(rb'^msgid[ \t]*""\s*^msgstr(.*?)(?=^msgid|\Z)', re.MULTILINE | re.DOTALL)
 _LANGUAGE_HEADER = re.compile(rb'(?:^|\\n|")Language:[ \t]*([\w@.-]+)', re.MULTILINE)
+_TIGHT_COMMENT = re.compile(r"^([ \t]*#(?:[.:,|]|~(?=[m\"]))?)(?=[^\s.:,|~#])", re.MULTILINE)
 _KEYWORDS = re.compile(r"^[ \t]*(msgctxt|msgid|msgstr)", re.MULTILINE)
 _BROKEN_STRING = re.compile(
     r"""^[ \t]* (?= msg | " ) (?! (?: msg[a-z_]+ (?: \[\d\] )? [ \t]* )? " (?: [^"\\\r\n] | \\. )* " [ \t]* \r?$ )""",
@@ -209,7 +210,8 @@ def _parse(text: str, name: str, first_line: int, kind: type[polib.POFile] = pol
         raise InputError(f"{name} ends before the translation of its last message; it is cut off")
     with NamedTemporaryFile(suffix=".po") as copy:  # polib splits a text at U+2028 and the like, a file it does not
         with writing(Path(copy.name)):
-            copy.write(text.encode())
+            # `#note` and `#,fuzzy` are as good as with a space to gettext, and a fault to polib.
+            copy.write(_TIGHT_COMMENT.sub(r"\1 ", text).encode())
             copy.flush()
         try:
             return polib.pofile(copy.name, encoding="utf-8", klass=kind)

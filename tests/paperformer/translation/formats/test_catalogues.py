@@ -256,7 +256,10 @@ ODD = (
 #~| msgid "what it was"
 #~ msgid "Gone too"
 #~ msgstr "fort"
-#, fuzzy
+#~msgid "Gone without spaces"
+#~msgstr ""
+#note
+#,fuzzy
 #| msgid "Save it"
 msgid "Save"
 msgstr "Sichern"

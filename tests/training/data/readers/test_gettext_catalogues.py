@@ -100,6 +100,19 @@ def test_what_is_not_translated_is_left_out(tmp_path):
     assert read(write_po(tmp_path / "de.po", content)) == [("halves", "Hälften"), ("Open", "Öffnen")]
 
 
+def test_comments_without_a_space_are_those_of_gettext(tmp_path: Path) -> None:
+    """As msgfmt reads them."""
+    tight = [
+        entry("Open", "Öffnen", '#note\n#.what: it is\n#:a.c:1\n#,c-format\n#|msgid "Opn"\n'),
+        entry("Save", "Sichern", "#,fuzzy\n"),
+        '#~msgid "Gone"\n#~msgstr "Fort"\n\n',
+        entry("Close", "Schließen", "#!\n#=x\n#\n##\n"),
+    ]
+    (tmp_path / "de.po").write_text(header() + "".join(tight), "utf-8")
+    rows = GettextCatalogues(path=tmp_path / "de.po").rows(BadLines())
+    assert list(rows) == [("Open", "Öffnen"), ("Close", "Schließen")]
+
+
 @pytest.mark.parametrize(
     "text",
     ["_File", "&File", "Line\\nend\\n", 'a \\"b\\" \\\\ c', "tab\\t", "a\u2028b\u0085c\u00a0", "  blanks  ", "100%"],

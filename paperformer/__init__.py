@@ -12,9 +12,10 @@ from .hub.registration import register_with_transformers
 
 if TYPE_CHECKING:
     from .api.exports import export_model
+    from .api.preparing import prepare
     from .api.publishing import push_to_hub
     from .api.recipes import read_recipe
-    from .api.runs import Run, prepare, train
+    from .api.runs import Run, train
     from .api.sweeps import sweep
     from .api.text_likelihoods import log_probabilities
     from .api.text_scores import evaluate_text
@@ -85,7 +86,7 @@ _MODULES = {
     "generate": ".api.texts",
     "log_probabilities": ".api.text_likelihoods",
     "metric_path": ".metrics",
-    "prepare": ".api.runs",
+    "prepare": ".api.preparing",
     "push_to_hub": ".api.publishing",
     "read_recipe": ".api.recipes",
     "score": ".api.texts",

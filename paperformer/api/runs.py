@@ -12,14 +12,11 @@ import yaml
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..commands.loading import load_model, load_tokenizer
-from ..training import prepare as preparation
 from ..training.console.input_error import InputError
-from ..training.console.progress import say
 from ..training.data.cleaning.leaks import find_seen
 from ..training.data.corpus import Corpus
 from ..training.evaluation.evaluation_file import EVALUATION_FILE, read_scores
 from ..training.evaluation.metrics import Score
-from ..training.prepare import Prepared
 from ..training.recipe.run import RunOptions
 from ..training.run import make_quiet, run
 from ..training.run_folder import RunFolder
@@ -118,17 +115,3 @@ def train(recipe: GivenRecipe = None, overrides: Fields | None = None, **fields:
     make_quiet()
     model_path = run(objective, given, objective.command(given.arguments))
     return Run(model_path.parent)
-
-
-def prepare(recipe: GivenRecipe = None, overrides: Fields | None = None, **fields: Any) -> Prepared:
-    """All that a run does before its first step, which is cached for it; a report is said on standard error.
-
-    Args:
-        recipe, overrides, fields: as `read_recipe` takes them.
-
-    Raises:
-        InputError: as `train` does.
-    """
-    given = read_recipe(recipe, overrides, **fields)
-    make_quiet()
-    return preparation.prepare(objective_of(given), given, say)

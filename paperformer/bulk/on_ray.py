@@ -9,11 +9,14 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..training.console.input_error import InputError
 from .shard_work import LineWork, Notes, ShardWorker
 from .shards import Shard
+
+if TYPE_CHECKING:
+    from .preparing import ShardedPreparation
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -92,6 +95,23 @@ def each_on_ray(
     finally:
         if is_ours and not stays:
             ray.shutdown()
+
+
+def prepare_on_ray(workers: int, shard_lines: int) -> "ShardedPreparation":
+    """What prepares a corpus by shards on a Ray cluster.
+
+    Args:
+        workers: as `each_on_ray` takes it.
+        shard_lines: as `ShardedPreparation` takes it.
+
+    Raises:
+        InputError: if one of them is out of range.
+    """
+    from .preparing import ShardedPreparation  # with all that reads and cleans
+
+    if workers < 0:
+        raise InputError(f"processes is {workers}; it must be at least 1, or 0 for one for each processor")
+    return ShardedPreparation(partial(each_on_ray, workers=workers, stays=True), shard_lines, begin=import_ray)
 
 
 def _results(

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ..bulk import PREPARATION_SHARD_LINES
+
 if TYPE_CHECKING:
     from ..training.recipe.command_line import CommandLine
-    from ..training.tasks.objective import Objective
 
 OVERRIDES = """Every field of the model's configuration is an option too, with the name that it has in Python:
 --hidden_size 1024 --num_hidden_layers 24 --vocab_size 8000; the paper's d_model, d_ff, n_heads and n_layers will do.
@@ -62,7 +62,9 @@ def make_prepare(name: str) -> Callable[..., None]:
         if options.on is None:
             main(OBJECTIVES[name], others)
             return
-        _prepare_on_ray(OBJECTIVES[name], others, options)
+        from ..bulk.on_ray import prepare_on_ray
+
+        main(OBJECTIVES[name], others, prepare_on_ray(options.processes, options.shard_lines))
 
     prepare.__doc__ = f"Read, clean and tokenise {TRAINED[name][1]} of a recipe, and report; --help lists every field."
     return prepare
@@ -79,7 +81,7 @@ class ClusterOptions:
     processes: int = 0
     """On a cluster, how many processes work; 0: one for each processor."""
 
-    shard_lines: int = 50_000
+    shard_lines: int = PREPARATION_SHARD_LINES
     """On a cluster, lines that are worked on as one. What cannot be read from the middle is one shard: a compressed
     file, CSV, TMX, a text file that is one document."""
 
@@ -105,8 +107,6 @@ def take_cluster_options(words: str, arguments: Sequence[str]) -> tuple[ClusterO
     options = ClusterOptions(**vars(command_line.parse(own)))
     if options.on is None and own:
         raise InputError(f"{own[0].partition('=')[0]} is for --on ray; give that too, or leave it out")
-    if options.processes < 0:
-        raise InputError(f"processes is {options.processes}; it must be at least 1")
     return options, [word for word in joined if word not in own]
 
 
@@ -117,15 +117,6 @@ def make_cluster_parser(words: str) -> "CommandLine":
     command_line = CommandLine(prog=words, usage=f"{words} [options] [the recipe's options]")
     command_line.add_class(ClusterOptions)
     return command_line
-
-
-def _prepare_on_ray(objective: "Objective", arguments: list[str], options: ClusterOptions) -> None:
-    from ..bulk.on_ray import each_on_ray, import_ray
-    from ..bulk.preparing import ShardedPreparation
-    from ..training.prepare import main
-
-    do = partial(each_on_ray, workers=options.processes, stays=True)
-    main(objective, arguments, ShardedPreparation(do, options.shard_lines, begin=import_ray))
 
 
 def plan(*arguments: str) -> None:

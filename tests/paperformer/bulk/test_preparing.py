@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import paperformer
 from paperformer.bulk.on_ray import each_on_ray
 from paperformer.bulk.preparing import ShardedPreparation, do_here
 from paperformer.cli import main
@@ -226,12 +227,12 @@ def test_without_ray_it_is_said_how_to_get_it(
     assert not Path("runs").exists()
 
 
-def test_the_command_divides_the_work(
-    pairs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The numbers of shards and workers that Ray, for which this process stands in, has been asked for."""
     from paperformer.bulk import on_ray
 
-    given = []
+    given: list[tuple[int, int]] = []
 
     def do(make: Any, items: Sequence[Any], workers: int, stays: bool) -> Iterator[Any]:
         given.append((len(items), workers))
@@ -239,12 +240,32 @@ def test_the_command_divides_the_work(
 
     monkeypatch.setattr(on_ray, "each_on_ray", do)
     monkeypatch.setattr(on_ray, "import_ray", lambda: None)
+    return given
+
+
+def test_the_command_divides_the_work(
+    pairs: list[str], given: list[tuple[int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["prepare", "seq2seq", "--on", "ray", *pairs, "--processes", "3", "--shard_lines=20"])
     assert given == [(3, 3), (2, 3)]
     assert "data.train: kept 43 of 51 rows" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["prepare", "lm", "--help"])
     assert "--shard_lines SHARD_LINES" in capsys.readouterr().out
+
+
+def test_python_divides_the_work(pairs: list[str], given: list[tuple[int, int]]) -> None:
+    fields = {
+        name.removeprefix("--"): json.loads(value) if value.startswith("[") else value
+        for name, value in zip(pairs[::2], pairs[1::2], strict=True)
+    }
+    prepared = paperformer.prepare(overrides=fields, objective="seq2seq", on="ray", processes=3, shard_lines=20)
+    assert given == [(3, 3), (2, 3)]
+    assert prepared.report["train"]["cleaning"]["kept"] == 43
+    with pytest.raises(InputError, match="on is 'dask'; it must be 'ray', or None"):
+        paperformer.prepare(overrides=fields, objective="seq2seq", on="dask")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="processes is -1"):
+        paperformer.prepare(overrides=fields, objective="seq2seq", on="ray", processes=-1)
 
 
 @pytest.mark.proof

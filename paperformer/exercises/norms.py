@@ -116,7 +116,8 @@ def _title(dataset: str) -> str:
 
 def _figures(run: RunRecord, history: GradientHistory) -> dict[str, Any]:
     layers = sort_by_stack(history)[0].layers
-    ratios = [last / first for first, last in zip(layers[0], layers[-1], strict=True)]
+    # Under post-norm the gradient of the first layer may vanish altogether.
+    ratios = [last / first if first else None for first, last in zip(layers[0], layers[-1], strict=True)]
     test = {score.metric: score.value for score in run.test}
     return {
         "parameters": run.parameters,
@@ -144,14 +145,20 @@ def _table(figures: Mapping[str, Mapping[str, Any]]) -> str:
             f"{of['test_loss']:.4f}",
             f"{of['test_bits_per_byte']:.4f}",
             f"{of['largest_gradient_norm']:.2f}",
-            f"{of['ratio_at_first']:.2f}",
-            f"{of['ratio_at_last']:.2f}",
+            _ratio(of["ratio_at_first"]),
+            _ratio(of["ratio_at_last"]),
             f"{of['events']}",
             f"{of['minutes']:.1f}",
         ]
         for place, of in figures.items()
     ]
     return markdown_table(titles, rows, right=range(1, len(titles)))
+
+
+def _ratio(value: float | None) -> str:
+    if value is None:
+        return "∞"
+    return f"{value:.2f}" if value < 1000 else f"{value:.1e}"
 
 
 def draw_twins(histories: Mapping[str, GradientHistory]) -> "Figure":

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from paperformer.exercises.lstm import LSTMForCausalLM, lstm_objective
 from paperformer.exercises.norms import PLACES
 from paperformer.exercises.parts import forget_parts
 from paperformer.exercises.reversal import Sequences, accuracy_by_length
-from paperformer.training.evaluation.metrics import LOSS
+from paperformer.plots.gradient_norms import GradientHistory
+from paperformer.training.evaluation.metrics import BITS_PER_BYTE, LOSS
 from paperformer.training.reporting.comparison import read_run
 from paperformer.training.run import make_tokenizers
 from paperformer.training.tasks.objective import Objective
@@ -250,6 +252,25 @@ def test_the_card_of_the_twins(norms: Done) -> None:
     picture = (norms.folder / "gradients.svg").read_text("utf-8")
     assert all(f"{place}-norm" in picture for place in PLACES)
     assert "layer 1" in picture or "<!-- layer -->" in picture
+
+
+def test_a_gradient_that_vanishes_is_told(tmp_path: Path) -> None:
+    """As that of the first layers under post-norm does."""
+    run = SimpleNamespace(
+        parameters=9,
+        best=4.0,
+        test=[SimpleNamespace(metric=metric, value=1.0) for metric in (LOSS, BITS_PER_BYTE)],
+        seconds=60.0,
+        events=[],
+    )
+    modules = {"layers.0": [0.5, 1e-13], "layers.1": [0.42, 1.5]}
+    cards = []
+    for first in (1e-13, 0.0):
+        modules["layers.0"][1] = first
+        figures = norms_exercise._figures(run, GradientHistory([20, 800], [1.0, 1.0], modules))  # type: ignore[arg-type]
+        cards.append(norms_exercise._table({"post": json.loads(json.dumps(figures, allow_nan=False))}))
+    assert "| 0.84 | 1.5e+13 |" in cards[0]
+    assert "| 0.84 | ∞ |" in cards[1]
 
 
 @pytest.mark.proof

@@ -5,6 +5,8 @@ import io
 import json
 import os
 import signal
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -149,17 +151,23 @@ def test_what_was_begun_otherwise_is_not_gone_on_with(
     assert (tmp_path / "y.csv").read_text().startswith('id,source,translation\n0,"0 dogs\nrun",0\n')
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from paperformer.translation.formats.record_output import RecordFile
+output = RecordFile(Path(sys.argv[1]), {"model": "m"})
+output.write_records(b"a\\nb", 1)
+output.write_records(b"\\nc", 1)
+output._file.write(b"half")
+output._file.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def test_a_killed_command_has_lost_no_window(tmp_path: Path) -> None:
     """By a signal that nothing can catch, in the middle of a write."""
-    pid = os.fork()
-    if pid == 0:
-        output = RecordFile(tmp_path / "out", {"model": "m"})
-        output.write_records(b"a\nb", 1)
-        output.write_records(b"\nc", 1)
-        output._file.write(b"half")
-        output._file.flush()
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(pid, 0)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "out")], timeout=60)
+    assert killed.returncode == -signal.SIGKILL
     assert (tmp_path / "out.part").read_bytes() == b"a\nb\nchalf"
     again = RecordFile(tmp_path / "out", {"model": "m"})  # who held the lock is gone
     assert (again.done, (tmp_path / "out.part").read_bytes()) == (2, b"a\nb\nc")

@@ -9,12 +9,14 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.pop("FORCE_COLOR", None)  # which continuous integration may set: what is printed is compared
 
 import pytest
+import torch
 from hypothesis import settings
 
 # No deadlines: two workers and what they start share the cores.
 settings.register_profile("quick", deadline=None, max_examples=25)
 settings.register_profile("thorough", deadline=None, max_examples=100)  # what hypothesis has if not told otherwise
 settings.load_profile("quick")
+torch.set_num_threads(1)  # some tests fork, and a fork waits for ever for the threads of its parent
 gc.disable()  # the imports make millions of objects that stay
 
 

@@ -1,6 +1,6 @@
 """Commands whose lines are worked on in shards, by a cluster: `--on ray`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +11,8 @@ from ...training.path_lock import hold_lock
 from .written_lines import NotesOfLines
 
 if TYPE_CHECKING:
-    from ...bulk.shard_work import Do, LineWork
+    from ...bulk.shard_work import Do, LineWork, Notes
+    from ...bulk.shards import Shard, ShardFolder
 
 Cluster = Literal["ray"]
 
@@ -48,40 +49,39 @@ def work_in_shards(
         InputError: if something cannot be read, written or done, or another process does it; what is done stays.
     """
     from ...bulk.on_ray import do_on_ray
+    from ...bulk.shards import ShardFolder, cut_into_shards
+    from ...translation.line_output import refuse_output
 
     if "-" in (work.files[0], work.output):
         raise InputError("--on ray reads and writes files that all machines see: give --input and --output")
     work = replace(work, files=tuple(map(whole_path, work.files)), output=str(Path(work.output).absolute()))
+    refuse_output(Path(work.output), overwrite=overwrite)  # before the lock, which would make a folder for itself
     with hold_lock(Path(work.output), otherwise="give another --output"):
-        odd = _work_on_shards(work, request, workers, shard_lines, overwrite, described, do or do_on_ray)
-    if odd:
-        say(f"{odd:,} lines were odd")
+        shards = cut_into_shards([Path(name) for name in work.files], shard_lines)
+        folder = ShardFolder(Path(work.output))
+        folder.begin({**request, "shard_lines": shard_lines}, overwrite=overwrite)
+        _do_missing(folder, shards, lambda left: (do or do_on_ray)(work, left, workers), described)
+        folder.join(shards)
 
 
-def _work_on_shards(
-    work: "LineWork",
-    request: Mapping[str, Any],
-    workers: int,
-    shard_lines: int,
-    overwrite: bool,
+def _do_missing(
+    folder: "ShardFolder",
+    shards: "Sequence[Shard]",
+    do: "Callable[[Sequence[Shard]], Iterable[tuple[Shard, int, Notes]]]",
     described: str,
-    do: "Do",
-) -> int:
-    """How many lines were odd."""
-    from ...bulk.shards import ShardFolder, cut_into_shards
-
-    shards = cut_into_shards([Path(name) for name in work.files], shard_lines)
-    folder = ShardFolder(Path(work.output))
-    folder.begin({**request, "shard_lines": shard_lines}, overwrite=overwrite)
+) -> None:
+    """Does the shards that are not done, and says what was odd in them."""
     left = [shard for shard in shards if not folder.is_done(shard)]
     if len(left) < len(shards):
         say(f"going on behind {len(shards) - len(left):,} of {len(shards):,} shards, which are done")
+    if not left:
+        return
     note, odd = NotesOfLines(), 0
     total = sum(shard.lines for shard in shards)
     done = total - sum(shard.lines for shard in left)
     try:
         with ProgressBar(total=total, initial=done, desc=described, unit=" lines") as bar:
-            for shard, count, notes in do(work, left, workers) if left else ():
+            for shard, count, notes in do(left):
                 odd += count
                 for number, what in notes:
                     note(number, what)
@@ -90,5 +90,5 @@ def _work_on_shards(
         finished = sum(folder.is_done(shard) for shard in shards)
         say(f"{finished:,} of {len(shards):,} shards are in {folder.folder}; the same command goes on with the others")
         raise
-    folder.join(shards)
-    return odd
+    if odd:
+        say(f"{odd:,} lines were odd")

@@ -155,6 +155,20 @@ def test_a_killed_run_goes_on_where_it_was(
     assert (tmp_path / "out.txt").read_text("utf-8").splitlines() == [line.upper() for line in LINES]
 
 
+def test_two_commands_do_not_do_the_same_shards(run: Callable[..., None], work: LineWork, tmp_path: Path) -> None:
+    def another(worker: ShardWorker, shards: Sequence[Shard]) -> Iterator[Any]:
+        for overwrite in (False, True):
+            with pytest.raises(InputError, match=r"out\.txt is being written by process .*, or give another --output"):
+                run(overwrite=overwrite)
+        return do_here(worker, shards)
+
+    run(another)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
+    with pytest.raises(InputError, match=r"there is no folder .*nowhere for --output"):
+        run(own=replace(work, output=str(tmp_path / "nowhere" / "out.txt")))
+    assert not (tmp_path / "nowhere").exists()
+
+
 def test_a_shard_that_was_damaged_is_done_again(run: Callable[..., None], work: LineWork, tmp_path: Path) -> None:
     def damaging(worker: ShardWorker, shards: Sequence[Shard]) -> Iterator[Any]:
         yield from do_here(worker, shards)

@@ -252,12 +252,28 @@ def _put_back(middle: Sequence[Token], translation: str, wanted: Mapping[int, in
 
 def _find_place(text: str, wanted: int, kind: str, least: int) -> int:
     """Where in a text a code belongs: nearest to the place that is wanted, and between words."""
-    places = [place for place in range(least, len(text) + 1) if not _is_inside_word(text, place)]
-    if kind == "open":
-        places = [place for place in places if not text[place : place + 1].isspace()] or places
-    else:
-        places = [place for place in places if not text[max(0, place - 1) : place].isspace()] or places
-    return min(places, key=lambda place: abs(place - wanted), default=len(text))
+    fallback: int | None = None
+    for place in _by_distance(wanted, least, len(text)):  # the end of the text is never inside a word
+        if _is_inside_word(text, place):
+            continue
+        beside = text[place : place + 1] if kind == "open" else text[max(0, place - 1) : place]
+        if not beside.isspace():
+            return place
+        fallback = place if fallback is None else fallback
+    return len(text) if fallback is None else fallback
+
+
+def _by_distance(wanted: int, least: int, most: int) -> Iterator[int]:
+    """Places from `least` to `most`, those nearest to the one that is wanted first, of two the lower."""
+    below = min(wanted, most)
+    above = max(below + 1, least)
+    while below >= least or above <= most:
+        if above > most or (below >= least and wanted - below <= above - wanted):
+            yield below
+            below -= 1
+        else:
+            yield above
+            above += 1
 
 
 def _is_inside_word(text: str, place: int) -> bool:

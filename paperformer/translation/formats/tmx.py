@@ -37,6 +37,8 @@ class Tmx:
         self._target = target_language
         self._source = source_language
         self._asked = source_language
+        # Asked once: the package's metadata is a file, and a memory has a million units.
+        self._tool = f'creationtool="paperformer" creationtoolversion={quoteattr(version("paperformer"))}'
 
     def enter(self, element: Element, ancestors: Sequence[Element]) -> bool | str:
         """The units are those of the body.
@@ -93,8 +95,7 @@ class Tmx:
             f"{inner}<prop type={quoteattr(PROPERTY)}>{escape(f'{reason}: {detail}')}</prop>"
             for reason, detail in differences
         )
-        tool = f'creationtool="paperformer" creationtoolversion={quoteattr(version("paperformer"))}'
-        start = f"<tuv {attribute}={quoteattr(self._target)} {tool}>"
+        start = f"<tuv {attribute}={quoteattr(self._target)} {self._tool}>"
         return Splice(last.end, last.end, f"{outer}{start}{reasons}{inner}{segment}{closing}</tuv>")
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paperformer.translation.formats import marked_text
 from paperformer.translation.formats.marked_text import AlignedText, Code, MarkedText, TextWithCodes, Token, text_of
 
 OPEN, CLOSE, ALONE = Code("<g>", "open"), Code("</g>", "close"), Code("<x/>")
@@ -68,6 +69,18 @@ def test_codes_go_with_the_words_that_the_model_aligns(
     assert written(filled) == expected
     (difference,) = marked.review(filled)
     assert difference.reason == "inline elements placed by estimate"
+
+
+def test_a_long_text_with_many_codes_is_searched_only_near_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    inside = marked_text._is_inside_word
+    monkeypatch.setattr(marked_text, "_is_inside_word", lambda text, place: looked.append(place) or inside(text, place))
+    tokens: list[Token] = ["word "]
+    for _ in range(500):
+        tokens += [ALONE, "word "]
+    filled = written(MarkedText(tokens).fill(["Wort " * 501]))
+    assert filled.count("<x/>") == 500
+    assert len(looked) < 10 * 500
 
 
 def test_how_codes_were_placed_is_said() -> None:

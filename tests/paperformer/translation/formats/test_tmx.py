@@ -54,6 +54,16 @@ def test_units_that_lack_the_language_get_it(translated: Any, before: str, after
     assert again.content == result.content
 
 
+def test_a_memory_asks_once_what_version_of_the_package_translates_it(
+    translated: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("paperformer.translation.formats.tmx.version", lambda name: asked.append(name) or "0.1.0")
+    units = '<tu><tuv xml:lang="en-US"><seg>a</seg></tuv></tu>' * 20
+    assert translated(memory(units), "tmx", target_language="de").outcome.translated == 20
+    assert asked == ["paperformer"]
+
+
 @pytest.mark.parametrize(
     ("unit", "why"),
     [

@@ -3,6 +3,7 @@
 Weights, gradients and the optimizer's state are float32 whichever it is.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -49,6 +50,8 @@ class Precision:
     def prepare(self, model: PreTrainedModel) -> None:
         """Keeps attention in float32 on a CPU, where less is slower (see `cpu_attention`)."""
         on_cpu = self.device.type == "cpu" and self.name in ("bf16", "fp16")
+        if on_cpu:  # its RMSNorm warns that no fused kernel takes float32 weights; it has none for other weights either
+            warnings.filterwarnings("ignore", "Mismatch dtype between input and weight", UserWarning)
         if on_cpu and model.config._attn_implementation == "sdpa":
             model.set_attn_implementation(SDPA_FLOAT32)
 

@@ -76,6 +76,19 @@ def test_attention_stays_in_float32_on_a_cpu(name: str) -> None:
     assert linear.config._attn_implementation == "linear_attention"
 
 
+def test_torch_does_not_warn_of_what_nobody_can_change(recwarn: pytest.WarningsRecorder) -> None:
+    config = {"vocab_size": 20, "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "qk_norm": True}
+    model, precision = PaperformerForCausalLM(PaperformerLMConfig(**config)), Precision("bf16", CPU)
+    torch.set_warn_always(True)  # and not once a process
+    try:
+        precision.prepare(model)
+        with precision.autocast():
+            model(torch.ones(1, 2, dtype=torch.long))
+    finally:
+        torch.set_warn_always(False)
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 def test_an_overflow_in_one_optimizer_skips_the_step_of_all(layer: nn.Linear) -> None:
     precision, optimizers = Precision("fp16", CPU), adamw(layer)
     before = weights(layer)

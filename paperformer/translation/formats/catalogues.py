@@ -7,22 +7,18 @@ translations and perhaps a flag more. So all else stays as it is, to the byte, a
 import codecs
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...training.atomic_files import partial_path, writing
 from ...training.console.input_error import InputError
-from ...training.data.readers.gettext_catalogues import (
-    encoding_of,
-    first_is_singular_of,
-    header_of,
-    parse_messages,
-)
+from ...training.data.readers.gettext_catalogues import first_is_singular_of
+from ...training.data.readers.gettext_messages import LOOK_AHEAD, Message, beginning, encoding_of, header_of
+from ...training.data.readers.gettext_messages import read_messages as read_catalogue
 from ...training.data.text.files import open_binary
 from ...training.data.text.placeholders import Difference
-from ..line_source import BLOCK_BYTES
 from .marked_text import MarkedText, text_of
 from .record_output import RecordFile
 from .records import Record, Written, kept
@@ -30,18 +26,7 @@ from .records import Record, Written, kept
 if TYPE_CHECKING:
     import polib
 
-LOOK_AHEAD = 1 << 20
-"""Bytes of the beginning that have the header, and show how wide lines are."""
-
-LONGEST_MESSAGE = 1 << 24
-"""Characters: 16 M."""
-
-BATCH = 1 << 18
-"""Characters that are parsed together."""
-
 _NPLURALS = re.compile(r"\bnplurals\s*=\s*(\d+)")
-# Of obsolete messages, whose lines begin with #~, the keywords count as well: each is a message of its own.
-_BEGINNING = re.compile(r'[ \t]*(?:#~[ \t]*(?=[m"]))?(#|msgctxt|msgid(?!_)|msgstr|")')
 _TRANSLATION = re.compile(r"^[ \t]*msgstr.*(?:\n[ \t]*(?:msgstr|\").*)*\n?", re.MULTILINE)
 _FLAGS = re.compile(r"^#,[ \t]*", re.MULTILINE)
 _FUZZY = re.compile(r"^#,.*\bfuzzy\b", re.MULTILINE)
@@ -64,23 +49,6 @@ class SureText(str):
         return str(self), self.confidence  # it comes from another process
 
 
-@dataclass
-class _Block:
-    """The lines of a message, with the comments before it and what is empty behind it."""
-
-    number: int
-    """Of its first line."""
-
-    lines: list[str] = field(default_factory=list)
-
-    is_filled: bool = False
-    """Whether it has come to its translation."""
-
-    @property
-    def text(self) -> str:
-        return "".join(self.lines)
-
-
 def read_messages(read: Callable[[int], bytes], name: str, fuzzy_below: float) -> Iterator[Record]:
     """The messages of a catalogue, of which those without a translation are filled in.
 
@@ -98,54 +66,39 @@ def read_messages(read: Callable[[int], bytes], name: str, fuzzy_below: float) -
     """
     if not 0 <= fuzzy_below <= 1:
         raise InputError(f"fuzzy_below is {fuzzy_below}; it must be a probability from 0 to 1")
-    head = _beginning(read)
-    encoding = encoding_of(header_of(head))
-    lines = head.decode(encoding, "replace").splitlines()
+    head = beginning(read)
+    messages = read_catalogue(head, read, name)
+    first = list(islice(messages, 1))  # what is not in the encoding that it says is refused by this
+    lines = head.decode(encoding_of(header_of(head)), "replace").splitlines()
     width = max((len(line) for line in lines if line.startswith(('"', "msg"))), default=0)
     # As the file has it: Weblate and others do not wrap.
-    catalogue = _Catalogue(name, encoding, 0 if width > 81 else 78, fuzzy_below)
-    texts = _decoded(chain([head], iter(lambda: read(BLOCK_BYTES), b"")), encoding, name)
-    for blocks in _batches(_blocks(texts, name)):
-        yield from catalogue.records(blocks)
+    catalogue = _Catalogue(0 if width > 81 else 78, fuzzy_below)
+    yield from map(catalogue.record, chain(first, messages))
 
 
 @dataclass
 class _Catalogue:
-    name: str
-    encoding: str
     wrap_width: int
     fuzzy_below: float
     plural_forms: str = ""
     """The header, which says how many there are."""
 
-    def records(self, blocks: Sequence[_Block]) -> Iterator[Record]:
-        """What is to be done with some messages, one behind the other."""
-        text, last = "".join(block.text for block in blocks), blocks[-1]
-        found = parse_messages(text, self.name, blocks[0].number)
-        ends = [block.number for block in blocks[1:]] + [last.number + len(last.lines)]
-        following = next(found, None)
-        for block, end in zip(blocks, ends, strict=True):
-            entries: list[polib.POEntry] = []
-            while following is not None and following.linenum < end:
-                entries.append(following)
-                following = next(found, None)
-            yield self._record(block, entries)
-
-    def _record(self, block: _Block, entries: "Sequence[polib.POEntry]") -> Record:
-        text = block.text
+    def record(self, message: Message) -> Record:
+        """What is to be done with a message."""
+        text, entries = message.text, message.entries
         if len(entries) != 1 or entries[0].obsolete:  # comments at the end; a comment in the middle of a message
             faults = ["not one message: left as it is"] if len(entries) > 1 else []
-            return kept(text.encode(), block.number, faults=faults, left="not one message" if faults else "")
+            return kept(text.encode(), message.line, faults=faults, left="not one message" if faults else "")
         (entry,) = entries
         if not entry.msgid and entry.msgctxt is None:
             self.plural_forms = entry.msgstr
-            return kept(self._with_charset(text).encode(), block.number)
+            return kept(self._with_charset(text).encode(), message.line)
         forms = _forms_to_fill(entry, self.plural_forms)
         if not forms:
-            return kept(text.encode(), block.number, left="translated already")
+            return kept(text.encode(), message.line, left="translated already")
         marked = [MarkedText([source]) for _, source in forms]
         if not any(one.texts for one in marked):
-            return kept(text.encode(), block.number, left="without text")
+            return kept(text.encode(), message.line, left="without text")
 
         def write(translations: Sequence[str]) -> Written:
             rest, found, is_changed = iter(translations), [], False
@@ -168,7 +121,7 @@ class _Catalogue:
             return Written(_fill_in(text, entry, self.wrap_width).encode(), found)
 
         texts = [line for one in marked for line in one.texts]
-        return Record(block.number, len(text), write, texts, [fault for one in marked for fault in one.faults])
+        return Record(message.line, len(text), write, texts, [fault for one in marked for fault in one.faults])
 
     def _doubts(self, translations: Sequence[str]) -> list[Difference]:
         sure = min((one.confidence for one in translations if isinstance(one, SureText)), default=1.0)
@@ -210,7 +163,7 @@ def restore_encoding(source: Path, translated: Path, output: Path) -> bool:
         Whether that has been done: not if it is UTF-8 already, or if the encoding has not all characters.
     """
     with open_binary(source) as file:
-        encoding = encoding_of(header_of(_beginning(file.read)))
+        encoding = encoding_of(header_of(beginning(file.read)))
     if _is_utf8(encoding):
         return False
     written = partial_path(output)
@@ -238,72 +191,6 @@ def _is_utf8(encoding: str) -> bool:
         return codecs.lookup(encoding).name == "utf-8"
     except LookupError:  # CHARSET, as templates have it
         return False
-
-
-def _beginning(read: Callable[[int], bytes]) -> bytes:
-    head = bytearray()
-    while len(head) < LOOK_AHEAD and (part := read(LOOK_AHEAD - len(head))):
-        head += part
-    return bytes(head)
-
-
-def _decoded(blocks: Iterator[bytes], encoding: str, name: str) -> Iterator[str]:
-    decoder, done = codecs.getincrementaldecoder(encoding)(), 0
-    for block in chain(blocks, [b""]):
-        waiting = len(decoder.getstate()[0])  # the beginning of a character
-        try:
-            text = decoder.decode(block, final=not block)
-            text.encode()  # some of Python's codecs give lone surrogates
-        except UnicodeError as error:
-            place = f", byte {done - waiting + error.start + 1}" if isinstance(error, UnicodeDecodeError) else ""
-            raise InputError(
-                f"{name}{place}: it cannot be read as {encoding}, the encoding of its header: {error}"
-            ) from error
-        done += len(block)
-        yield text
-
-
-def _blocks(texts: Iterator[str], name: str) -> Iterator[_Block]:
-    """The messages; what stands behind the last one is a block as well."""
-    block, size = _Block(1), 0
-    for number, line in enumerate(_lines(texts), start=1):
-        said = _BEGINNING.match(line)
-        keyword = "" if said is None else said[1]
-        if keyword in ("#", "msgctxt", "msgid") and block.is_filled:
-            yield block
-            block, size = _Block(number), 0
-        block.lines.append(line)
-        block.is_filled |= keyword == "msgstr"
-        size += len(line)
-        if size > LONGEST_MESSAGE:
-            raise InputError(f"{name}, line {block.number}: a message of more than {LONGEST_MESSAGE:,} characters")
-    if block.lines:
-        yield block
-
-
-def _lines(texts: Iterator[str]) -> Iterator[str]:
-    """Lines with their ends; only a line feed is one. One that is far too long comes in parts."""
-    rest = ""
-    for text in texts:
-        *complete, rest = (rest + text).split("\n")
-        yield from (f"{line}\n" for line in complete)
-        if len(rest) > LONGEST_MESSAGE:
-            yield rest
-            rest = ""
-    if rest:
-        yield rest
-
-
-def _batches(blocks: Iterator[_Block]) -> Iterator[list[_Block]]:
-    batch, size = [], 0
-    for block in blocks:
-        batch.append(block)
-        size += sum(map(len, block.lines))
-        if size > BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _forms_to_fill(entry: "polib.POEntry", plural_forms: str) -> list[tuple[int | None, str]]:

@@ -1,43 +1,32 @@
 """Gettext message catalogues (`.po`, `.mo`), the translations of programs' messages, read by polib.
 
-Polib drops the last character of a string that is cut off, and takes what is missing in a `.mo` file for empty text;
-so both are looked through for damage before.
+Polib takes what is missing in a `.mo` file for empty text, so it is looked through for damage before.
 """
 
-import encodings
 import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from gettext import c2py
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 import numpy as np
 import polib
 from babel.localedata import exists as is_locale
 
-from ...atomic_files import writing
 from ...console.input_error import InputError
 from ..text.bad_lines import BadLines
 from ..text.files import find_file, open_binary, without_compression
 from ..text.lines import blocks
 from ..text.placeholders import find_placeholders
+from .gettext_messages import beginning, encoding_of, header_of, read_messages
 from .reader import FileFormat, FileReader
 
-LARGEST_CATALOGUE = 256 << 20
-"""Bytes, uncompressed. Polib holds a whole catalogue in memory."""
+LARGEST_MO = 256 << 20
+"""Bytes, uncompressed. Polib holds all of a compiled catalogue in memory."""
 
 _PLURAL_FORMS = re.compile(r"\bplural\s*=\s*([^;]+)")
-_LINE = re.compile(r"\(line (\d+)\)")
-_PO_HEADER = re.compile(rb'^msgid[ \t]*""\s*^msgstr(.*?)(?=^msgid|\Z)', re.MULTILINE | re.DOTALL)
 _LANGUAGE_HEADER = re.compile(rb'(?:^|\\n|")Language:[ \t]*([\w@.-]+)', re.MULTILINE)
-_TIGHT_COMMENT = re.compile(r"^([ \t]*#(?:[.:,|]|~(?=[m\"]))?)(?=[^\s.:,|~#])", re.MULTILINE)
-_KEYWORDS = re.compile(r"^[ \t]*(msgctxt|msgid|msgstr)", re.MULTILINE)
-_BROKEN_STRING = re.compile(
-    r"""^[ \t]* (?= msg | " ) (?! (?: msg[a-z_]+ (?: \[\d\] )? [ \t]* )? " (?: [^"\\\r\n] | \\. )* " [ \t]* \r?$ )""",
-    re.MULTILINE | re.VERBOSE,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,29 +50,25 @@ class GettextCatalogues(FileReader):
 
     def files(self) -> list[Path]:
         """The catalogues that are read."""
-        return [path for path, _ in self._catalogues()]
+        return list(self._catalogues())
 
     def rows(self, bad: BadLines) -> Iterator[tuple[str, str]]:
         """Message and translation."""
-        for path, content in self._catalogues():
-            if without_compression(path).suffix == ".mo":
-                catalogue = _parse_mo(content, path)
-            else:
-                catalogue = parse_po(content, path)
-            first_is_singular = first_is_singular_of(catalogue.metadata.get("Plural-Forms", ""))
-            for number, entry in enumerate(catalogue, start=1):
-                if entry.obsolete or "fuzzy" in entry.flags or not entry.msgid:
+        for path in self._catalogues():
+            first_is_singular = True
+            for place, entry in _messages(path):
+                if not entry.msgid and entry.msgctxt is None:
+                    first_is_singular = first_is_singular_of(entry.msgstr)
+                if not entry.msgid or entry.obsolete or "fuzzy" in entry.flags:
                     continue
-                line = getattr(entry, "linenum", None)  # 0 of the first entry; none in a .mo file
-                place = f"{path}, message {number}" if line is None else f"{path}, line {max(line, 1)}"
                 for message, translation in _translations(entry, first_is_singular):
                     if fault := _fault(message, translation):
                         bad.report(place, *fault)
                     else:
                         yield message, translation
 
-    def _catalogues(self) -> Iterator[tuple[Path, bytes]]:
-        """The files that are to be read, in the order of their paths, with their content.
+    def _catalogues(self) -> Iterator[Path]:
+        """The files that are to be read, in the order of their paths.
 
         Raises:
             InputError: if there are none, if they are all in other languages, or if one cannot be read.
@@ -91,14 +76,13 @@ class GettextCatalogues(FileReader):
         others: set[str] = set()
         is_empty = True
         for path in self._paths():
-            content = read_catalogue(path)
             if self.target_language is not None:
-                language = _language(content, path)
+                language = _language(path)
                 if not _is_language(language, self.target_language):
                     others.add(language or "(not said)")
                     continue
             is_empty = False
-            yield path, content
+            yield path
         if is_empty:
             found = f" in {self.target_language}; there are {', '.join(sorted(others))}" if others else " (.po or .mo)"
             raise InputError(f"{self.path} has no message catalogue{found}")
@@ -123,32 +107,56 @@ GETTEXT = FileFormat(
 )
 
 
-def read_catalogue(path: Path) -> bytes:
-    """The bytes of a catalogue, which may be compressed.
+def _messages(path: Path) -> Iterator[tuple[str, polib.POEntry | polib.MOEntry]]:
+    """What a catalogue has, the header too, and where each is.
 
     Raises:
-        InputError: if it cannot be read, or is larger than `LARGEST_CATALOGUE`.
+        InputError: if it cannot be read, or is damaged.
+    """
+    if _is_compiled(path):
+        # The header is no message to polib, but what it reads it from has it first.
+        catalogue = _parse_mo(_read_mo(path), path)
+        yield str(path), polib.MOEntry(msgid="", msgstr=f"Plural-Forms: {catalogue.metadata.get('Plural-Forms', '')}")
+        yield from ((f"{path}, message {number}", entry) for number, entry in enumerate(catalogue, start=1))
+        return
+    with open_binary(path) as file:
+        for message in read_messages(beginning(file.read), file.read, str(path)):
+            yield from ((f"{path}, line {entry.linenum}", entry) for entry in message.entries)
+
+
+def _is_compiled(path: Path) -> bool:
+    return without_compression(path).suffix == ".mo"
+
+
+def _read_mo(path: Path) -> bytes:
+    """The bytes of a compiled catalogue; the file may be compressed besides.
+
+    Raises:
+        InputError: if it cannot be read, or is larger than `LARGEST_MO`.
     """
     content = bytearray()
     with open_binary(path) as file:
         for block in blocks(file):
             content += block
-            if len(content) > LARGEST_CATALOGUE:
+            if len(content) > LARGEST_MO:
                 raise InputError(
-                    f"{path} has more than {LARGEST_CATALOGUE:,} bytes; a catalogue is held in memory, so split it"
+                    f"{path} has more than {LARGEST_MO:,} bytes; a compiled catalogue is held in memory, so give "
+                    "the .po file that it was made of"
                 )
     return bytes(content)
 
 
-def _language(content: bytes, path: Path) -> str:
+def _language(path: Path) -> str:
     """The language of a catalogue, as its header or else the nearest part of its path says; empty if none does."""
-    if without_compression(path).suffix == ".mo":
+    if _is_compiled(path):
+        content = _read_mo(path)
         messages, translations = _mo_tables(content, path)
         has_header = len(messages) > 0 and messages[0, 0] == 0
         length, offset = translations[0] if has_header else (0, 0)
         header = content[offset : offset + length]
     else:
-        header = header_of(content)
+        with open_binary(path) as file:
+            header = header_of(beginning(file.read))
     said = [match[1].decode("ascii") for match in _LANGUAGE_HEADER.finditer(header)]
     names = [*said, without_compression(path).stem, *reversed(path.parent.parts)]
     return next((name for name in names if _is_language_code(_codes(name)[0])), "")
@@ -167,86 +175,6 @@ def _is_language(language: str, asked: str) -> bool:
 def _codes(locale: str) -> list[str]:
     """The parts of a locale's name: de_AT.UTF-8 or sr@latin."""
     return re.split("[-_@.]", locale.lower())
-
-
-def parse_po(content: bytes, path: Path) -> polib.POFile:
-    """A catalogue with its messages.
-
-    Raises:
-        InputError: if it is damaged or cut off; the message names the line.
-    """
-    return _parse(_decode(content, path), str(path), 1)
-
-
-def parse_messages(text: str, name: str, first_line: int) -> Iterator[polib.POEntry]:
-    """Some whole messages of a catalogue, each with the number of its line in `linenum`; a header is one of them.
-
-    Args:
-        text: their lines.
-        name: of the catalogue, for messages.
-        first_line: the number of their first line.
-
-    Raises:
-        InputError: as `parse_po`.
-    """
-    for entry in _parse(text, name, first_line, _Messages):
-        entry.linenum += first_line - 1
-        yield entry
-
-
-class _Messages(polib.POFile):
-    """Messages of which none is taken for the header: polib takes any without a text."""
-
-    def find(self, *_: object, **__: object) -> None:
-        """Finds none."""
-
-
-def _parse(text: str, name: str, first_line: int, kind: type[polib.POFile] = polib.POFile) -> polib.POFile:
-    if match := _BROKEN_STRING.search(text):
-        line = text.count("\n", 0, match.start()) + first_line
-        raise InputError(f'{name}, line {line}: a broken string; it must be KEYWORD "TEXT", or "TEXT" to go on')
-    keywords = _KEYWORDS.findall(text)
-    if keywords and keywords[-1] != "msgstr":
-        raise InputError(f"{name} ends before the translation of its last message; it is cut off")
-    with NamedTemporaryFile(suffix=".po") as copy:  # polib splits a text at U+2028 and the like, a file it does not
-        with writing(Path(copy.name)):
-            # `#note` and `#,fuzzy` are as good as with a space to gettext, and a fault to polib.
-            copy.write(_TIGHT_COMMENT.sub(r"\1 ", text).encode())
-            copy.flush()
-        try:
-            return polib.pofile(copy.name, encoding="utf-8", klass=kind)
-        except OSError as error:
-            reason = str(error).replace(f"{copy.name} ", "")
-            reason = _LINE.sub(lambda match: f"(line {int(match[1]) + first_line - 1})", reason)
-            raise InputError(f"{name} is not a message catalogue: {reason}") from error
-
-
-def header_of(content: bytes) -> bytes:
-    """The translation of the message without a text, which is the header of a `.po` file; empty if it has none."""
-    match = _PO_HEADER.search(content)
-    return match[1] if match else b""
-
-
-def encoding_of(content: bytes) -> str:
-    """The encoding that a catalogue's header names; UTF-8 if it is not one of Python's own."""
-    encoding = polib.detect_encoding(b"\0" + content)  # which is not the name of a file, whatever the content
-    return encoding if encodings.search_function(encoding.lower()) else polib.default_encoding
-
-
-def _decode(content: bytes, path: Path) -> str:
-    """The text of a `.po` file, by the encoding that its header names.
-
-    Raises:
-        InputError: if that is not its encoding.
-    """
-    encoding = encoding_of(content)
-    try:
-        text = content.decode(encoding)
-        text.encode()  # some of Python's codecs give lone surrogates
-    except (UnicodeError, LookupError) as error:
-        place = f"{path}, byte {error.start + 1}" if isinstance(error, UnicodeDecodeError) else str(path)
-        raise InputError(f"{place}: it cannot be read as {encoding}, the encoding of its header: {error}") from error
-    return text
 
 
 def _parse_mo(content: bytes, path: Path) -> polib.MOFile:

@@ -18,7 +18,8 @@ import torch
 from paperformer.cli import main
 from paperformer.decoding.ensemble import make_ensemble
 from paperformer.training.console.input_error import InputError
-from paperformer.translation.formats import catalogues, records
+from paperformer.training.data.readers import gettext_messages
+from paperformer.translation.formats import records
 from paperformer.translation.formats.catalogues import SureText, read_messages, restore_encoding
 from paperformer.translation.formats.records import Outcome, translate_records
 from paperformer.translation.likelihood import confidences
@@ -287,9 +288,9 @@ msgstr ""
 def test_odd_catalogues_stay_to_the_byte_however_they_are_read(
     fill: Any, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(catalogues, "BATCH", size)
-    monkeypatch.setattr(catalogues, "BLOCK_BYTES", max(3, size))
-    monkeypatch.setattr(catalogues, "LOOK_AHEAD", 300)
+    monkeypatch.setattr(gettext_messages, "BATCH", size)
+    monkeypatch.setattr(gettext_messages, "BLOCK_BYTES", max(3, size))
+    monkeypatch.setattr(gettext_messages, "LOOK_AHEAD", 300)
     for end in ("\n", "\r\n"):
         odd = ODD.replace("\n", end)
         content, result = fill(odd, lambda texts: ["" for _ in texts])
@@ -307,7 +308,7 @@ def test_odd_catalogues_stay_to_the_byte_however_they_are_read(
 
 
 def test_a_fault_is_told_with_the_line_of_the_file(monkeypatch: pytest.MonkeyPatch, fill: Any) -> None:
-    monkeypatch.setattr(catalogues, "BATCH", 10)
+    monkeypatch.setattr(gettext_messages, "BATCH", 10)
     for fault, said in (
         ('msgid "a" "b"', "line 32: a broken string"),
         ("word", r"is not a message catalogue: .*\(line 32\)"),
@@ -318,16 +319,18 @@ def test_a_fault_is_told_with_the_line_of_the_file(monkeypatch: pytest.MonkeyPat
             fill(HEADER + 'msgid "b"\nmsgstr ""\n' * 11 + f"\n{fault}\n")
     with pytest.raises(InputError, match=r"x\.po, byte 385: it cannot be read as ascii"):
         fill(CATALOGUE.replace("UTF-8", "ascii"))
-    monkeypatch.setattr(catalogues, "LONGEST_MESSAGE", 500)
+    with pytest.raises(InputError, match=r"x\.po: it cannot be read as base64, the encoding of its header"):
+        fill(CATALOGUE.replace("UTF-8", "base64"))
+    monkeypatch.setattr(gettext_messages, "LONGEST_MESSAGE", 500)
     with pytest.raises(InputError, match=r"x\.po, line 9: a message of more than 500 characters"):
         fill(HEADER + "# no end\n" * 100)
 
 
 def test_memory_does_not_grow_with_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BATCH", "BLOCK_BYTES", "LOOK_AHEAD"):
-        monkeypatch.setattr(catalogues, name, 1 << 12)
+        monkeypatch.setattr(gettext_messages, name, 1 << 12)
     peaks = []
-    for messages in (1, 200, 1500):
+    for messages in (1, 400, 2000):
         file = io.BytesIO((HEADER + 'msgid "some text"\nmsgstr ""\n\n' * messages).encode())
         tracemalloc.start()
         texts = 0

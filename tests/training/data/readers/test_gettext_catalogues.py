@@ -1,6 +1,8 @@
 import codecs
+import gc
 import gzip
 import struct
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paperformer.training.console.input_error import InputError
-from paperformer.training.data.readers import gettext_catalogues
+from paperformer.training.data.readers import gettext_catalogues, gettext_messages
 from paperformer.training.data.readers.gettext_catalogues import GettextCatalogues
 from paperformer.training.data.text.bad_lines import BadLines
 from paperformer.training.data.text.chunks import PAIR_SCHEMA
@@ -286,6 +288,7 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path):
 BROKEN_PO = {
     "wrong encoding": ((header() + OPEN).encode("latin-1"), r"byte \d+: it cannot be read as UTF-8"),
     "no text encoding": (header(charset="base64") + OPEN, r"it cannot be read as base64"),
+    "no encoding at all": (header(charset="undefined") + OPEN, r"it cannot be read as undefined"),
     "surrogates": (header(charset="utf-7") + entry("a", "+2AA-"), r"it cannot be read as utf-7"),
     "cut off in a string": ((header() + OPEN)[:-4], "line 11: a broken string"),
     "cut off before a translation": (header() + 'msgid "Open"\n', "ends before the translation"),
@@ -327,11 +330,42 @@ def test_broken_mo_files(tmp_path, skip):
                 read(path, BadLines(skip=skip), language)
 
 
-def test_a_huge_catalogue_is_refused_before_it_is_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(gettext_catalogues, "LARGEST_CATALOGUE", 3 << 20)
-    (tmp_path / "x.po.gz").write_bytes(gzip.compress(b"#\n" * (8 << 20)))
-    with pytest.raises(InputError, match=r"x\.po\.gz has more than 3,145,728 bytes"):
+def test_a_huge_compiled_catalogue_is_refused_before_it_is_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(gettext_catalogues, "LARGEST_MO", 3 << 20)
+    (tmp_path / "x.mo.gz").write_bytes(gzip.compress(b"#\n" * (8 << 20)))
+    with pytest.raises(InputError, match=r"x\.mo\.gz has more than 3,145,728 bytes"):
         read(tmp_path)
+
+
+def test_memory_does_not_grow_with_the_catalogue(tmp_path, monkeypatch):
+    for name in ("BATCH", "BLOCK_BYTES", "LOOK_AHEAD"):
+        monkeypatch.setattr(gettext_messages, name, 1 << 12)
+    peaks = []
+    for messages in (1, 400, 2000):
+        path = write_po(tmp_path / "x.po", header() + entry("some text", "ein Text") * messages)
+        tracemalloc.start()
+        try:
+            for number, row in enumerate(GettextCatalogues(path=path).rows(BadLines())):
+                assert row == ("some text", "ein Text")
+                if number % 100 == 0:  # polib's parsers are cycles
+                    gc.collect()
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        assert number == messages - 1
+    assert peaks[2] < 1.3 * peaks[1]
+
+
+@pytest.mark.parametrize("batch", [1, 100, 10_000])
+def test_places_are_the_same_however_messages_are_read_together(tmp_path, monkeypatch, batch):
+    monkeypatch.setattr(gettext_messages, "BATCH", batch)
+    fault = entry("Save %s", "Sichern", "# a comment\n#: main.c:3\n")
+    path = write_po(tmp_path / "x.po", header() + OPEN + FILES + "\n" + fault + OPEN.replace("Open", "Close") + fault)
+    bad = BadLines(skip=True)
+    assert len(read(path, bad)) == 4
+    assert [place.split(":")[0] for place in bad.places["placeholders differ"]] == [
+        f"{path}, line {n}" for n in (18, 27)
+    ]
 
 
 def test_no_room_for_the_temporary_copy(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 from xml.sax.saxutils import escape, quoteattr
 
 from ...training.console.input_error import InputError
+from ...training.data.text.decoding import text_decoder
 from ...training.data.text.placeholders import Difference
 from ...training.data.text.xml_parsing import XmlParser
 from .marked_text import Code, Token
@@ -335,9 +336,10 @@ def _find_encoding(start: bytes, name: str) -> str:
         declared[1].decode().lower() if declared else "utf-8"
     )
     try:
-        return "utf-8" if codecs.lookup(encoding).name == "utf-8" else encoding
+        text_decoder(encoding)
     except LookupError as error:
         raise InputError(f"{name} is in {encoding}, an encoding that is not known; convert it to UTF-8") from error
+    return "utf-8" if codecs.lookup(encoding).name == "utf-8" else encoding
 
 
 def _decoded(blocks: Iterable[bytes], encoding: str, name: str) -> Iterator[bytes]:
@@ -345,7 +347,7 @@ def _decoded(blocks: Iterable[bytes], encoding: str, name: str) -> Iterator[byte
     if encoding == "utf-8":
         yield from blocks
         return
-    decoder = codecs.getincrementaldecoder(encoding)()
+    decoder = text_decoder(encoding)
     try:
         for block in blocks:
             yield decoder.decode(block).encode()

@@ -4,7 +4,6 @@ Polib says what is in each. It reads whole catalogues only, in twenty times thei
 a time; and as it drops the last character of a string that is cut off, these are looked through for damage before.
 """
 
-import codecs
 import encodings
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ import polib
 
 from ...atomic_files import writing
 from ...console.input_error import InputError
+from ..text.decoding import text_decoder
 
 LOOK_AHEAD = 1 << 20
 """Bytes of the beginning that have the header."""
@@ -116,9 +116,8 @@ def _with_entries(batch: Sequence[Message], name: str) -> Iterator[Message]:
 def _decoded(blocks: Iterable[bytes], encoding: str, name: str) -> Iterator[str]:
     fault = f"it cannot be read as {encoding}, the encoding of its header"
     try:
-        b"a".decode(encoding, "replace")
-        decoder, done = codecs.getincrementaldecoder(encoding)(), 0
-    except (LookupError, UnicodeError) as error:  # some of Python's codecs decode no text, such as base64
+        decoder, done = text_decoder(encoding), 0
+    except LookupError as error:
         raise InputError(f"{name}: {fault}: {error}") from error
     for block in chain(blocks, [b""]):
         waiting = len(decoder.getstate()[0])  # the beginning of a character

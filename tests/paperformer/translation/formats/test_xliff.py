@@ -189,6 +189,7 @@ def test_the_encoding_stays(translated: Any, encoding: str) -> None:
         (document("<trans-unit>&x;</trans-unit>"), {}, "x, line 6, column 13: undefined entity"),
         ('<!DOCTYPE a [<!ENTITY b "c">]><xliff version="1.2"/>', {}, "declares the entity 'b'"),
         (b"<?xml version='1.0' encoding='klingon'?><xliff/>", {}, "x is in klingon, an encoding that is not known"),
+        (b"<?xml version='1.0' encoding='base64'?><xliff/>", {}, "x is in base64, an encoding that is not known"),
         (b"\xff\xfe<\0a", {}, "x is not utf-16-le, as its beginning says"),
     ],
 )

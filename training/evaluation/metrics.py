@@ -12,6 +12,7 @@ from typing import Any, get_args
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
 
+from ..console.progress import ProgressBar
 from ..recipe.evaluation import BleuTokenizer, EvaluationOptions
 from .confidence import Confidence, bootstrap
 from .summed_statistics import SummedStatistics
@@ -253,7 +254,8 @@ def score_outputs(
         resamples: from how many bootstrap resamples of the sentences an interval is estimated; 0 leaves it out.
     """
     scores = []
-    for metric in output_metrics() if metrics is None else metrics:
+    chosen = output_metrics() if metrics is None else list(metrics)
+    for metric in ProgressBar(chosen, desc="score", unit=" metrics"):
         assert metric.make is not None
         scorer = metric.make(options or ScoringOptions())
         statistics = scorer._extract_corpus_statistics(hypotheses, references)

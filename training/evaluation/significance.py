@@ -7,13 +7,14 @@ Both tests are sacreBLEU's: paired bootstrap resampling (Koehn 2004) and approxi
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import psutil
 from sacrebleu.significance import PairedTest
 
 from ..console.input_error import InputError
+from ..console.progress import ProgressBar
 from .confidence import SEED
 from .metrics import BITS_PER_BYTE, LOSS, Metric, References, ScoringOptions, output_metrics
 from .passages import PassageLosses
@@ -126,16 +127,16 @@ def compare_systems(
             f"the {test} test of {len(baseline):,} sentences takes {needed / 1e9:.0f} GB of memory, which are "
             "not free; compare the systems on a part of them"
         )
-    chosen = list(output_metrics() if metrics is None else metrics)
-    scorers = {metric.name: metric.make(options or ScoringOptions()) for metric in chosen if metric.make}
-    signatures, results = PairedTest(
-        [("baseline", baseline), ("system", system)], scorers, list(references), test_type=kind, n_samples=samples
-    )()
-    by_metric: dict[str, Any] = dict(results)
+    chosen = output_metrics() if metrics is None else list(metrics)
     comparisons = []
-    # Results have sacreBLEU's own names, such as chrF2++, in the order of the metrics.
-    for metric, (name, signature) in zip(chosen, signatures.items(), strict=True):
-        first, second = by_metric[name]
+    for metric in ProgressBar(chosen, desc="test", unit=" metrics"):
+        assert metric.make is not None
+        scorers = {metric.name: metric.make(options or ScoringOptions())}
+        signatures, results = PairedTest(
+            [("baseline", baseline), ("system", system)], scorers, list(references), test_type=kind, n_samples=samples
+        )()
+        ((name, signature),) = signatures.items()  # sacreBLEU's own name, such as chrF2++
+        first, second = cast("dict[str, Any]", dict(results))[name]
         comparisons.append(
             Comparison(
                 metric=metric,

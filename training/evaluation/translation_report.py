@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sacrebleu.metrics import BLEU
 
+from ..console.progress import ProgressBar
 from ..data.unseen_words import UnseenWords
 from .confidence import RESAMPLES
 from .domains import DomainScores, score_domains
@@ -212,7 +213,7 @@ def score_sentences(
     """Of each of N sentences, {metric: value}, as sacreBLEU's `sentence_score` gives it."""
     options = replace(options or ScoringOptions(), by_sentence=True, warn=False)
     columns = {}
-    for metric in _metrics(metrics):
+    for metric in ProgressBar(_metrics(metrics), desc="score sentences", unit=" metrics"):
         assert metric.make is not None
         scorer = metric.make(options)
         statistics = scorer._extract_corpus_statistics(hypotheses, references)

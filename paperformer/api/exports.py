@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 from ..training.console.input_error import InputError
-from .texts import check_beams, place_of
+from .given_models import check_beams, place_of
 
 if TYPE_CHECKING:
     from ..export.comparison import Comparison

@@ -2,9 +2,9 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Union, cast
 
-from ..commands.loading import Dtype, check_task, load
+from ..commands.loading import Dtype, check_task, load, load_generation_config
 from ..shipped_models import find_shipped
 from ..training.console.input_error import InputError
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from .runs import Run
+
+NUM_BEAMS, LENGTH_PENALTY = 5, 1.0
+"""Of a search, where a model does not say its own."""
 
 Model = Union[str, os.PathLike[str], "Run", "PreTrainedModel"]
 """A model's folder or a run's, the name of a shipped one or one on the Hub, a run, or a model that has been loaded."""
@@ -65,3 +68,42 @@ def place_of(model: "str | os.PathLike[str] | Run") -> str:
     from .runs import Run
 
     return str(Run(place).model_folder)
+
+
+def search_of(
+    model: Model, num_beams: int | None = None, length_penalty: float | None = None, n_best: int | None = None
+) -> tuple[int, float]:
+    """Beam size and exponent of the length: those that are given, or else the model's own, with which it was scored.
+
+    A model says them in its generation_config.json. One beam is what a model has that says nothing: 5 are taken then,
+    and as many as there are to be translations.
+
+    Raises:
+        InputError: if there is no such beam size, or a run is not finished.
+    """
+    check_beams(num_beams)
+    if num_beams is None or length_penalty is None:
+        own_beams, own_penalty = _own_search(model)
+        if num_beams is None:
+            num_beams = max(own_beams if own_beams is not None and own_beams > 1 else NUM_BEAMS, n_best or 1)
+        if length_penalty is None:
+            length_penalty = LENGTH_PENALTY if own_penalty is None else own_penalty
+    return num_beams, length_penalty
+
+
+def check_beams(num_beams: int | None) -> None:
+    """Raises InputError if there is no such beam size."""
+    if num_beams is not None and num_beams < 1:
+        raise InputError(f"num_beams is {num_beams}; it must be at least 1")
+
+
+def _own_search(model: Model) -> tuple[int | None, float | None]:
+    from ..export.export_file import EXPORT_FILE, ExportFile
+
+    if hasattr(model, "generation_config"):  # it has been loaded
+        own: Any = model.generation_config
+    else:
+        place = place_of(cast("str | Run", model))
+        is_export = (Path(place) / EXPORT_FILE).is_file()
+        own = ExportFile.read(Path(place)) if is_export else load_generation_config(place)
+    return getattr(own, "num_beams", None), getattr(own, "length_penalty", None)

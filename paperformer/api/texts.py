@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from ..commands.loading import check_task, load_config
 from ..training.console.input_error import InputError
-from .given_models import Model, load_given, place_of
+from .given_models import Model, load_given, place_of, search_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -60,8 +60,8 @@ class Searching(TypedDict, total=False):
 def translate(
     model: Model,
     texts: Sequence[str],
-    num_beams: int = ...,
-    length_penalty: float = ...,
+    num_beams: int | None = ...,
+    length_penalty: float | None = ...,
     *,
     prefix: str = ...,
     n_best: None = None,
@@ -77,8 +77,8 @@ def translate(
 def translate(
     model: Model,
     texts: Sequence[str],
-    num_beams: int = ...,
-    length_penalty: float = ...,
+    num_beams: int | None = ...,
+    length_penalty: float | None = ...,
     *,
     prefix: str = ...,
     n_best: int,
@@ -93,8 +93,8 @@ def translate(
 def translate(
     model: Model,
     texts: Sequence[str],
-    num_beams: int = 5,
-    length_penalty: float = 1.0,
+    num_beams: int | None = None,
+    length_penalty: float | None = None,
     *,
     prefix: str = "",
     n_best: int | None = None,
@@ -109,8 +109,8 @@ def translate(
     Args:
         model: a translation model, ours or any encoder-decoder of transformers.
         texts: raw; what is longer than the model takes is translated in pieces, and a warning says so.
-        num_beams: beam size; 1 is greedy and fastest.
-        length_penalty: exponent of the length by which a beam's log-probability is divided.
+        num_beams: beam size; 1 is greedy and fastest. By default the model's own, or 5.
+        length_penalty: exponent of the length that divides a log-probability. By default the model's own, or 1.
         prefix: put before every text: a language tag, or what T5 is told to do.
         n_best: how many translations of each text, as hypotheses with their scores, best first.
         processes: how many translate, each a share of the texts; on several GPUs each on one of its own. The model is
@@ -131,7 +131,6 @@ def translate(
     from .model_processes import ModelProcesses
     from .translators import LOADING, load_translator, plain_work, read_search, searching_work, with_prefix
 
-    check_beams(num_beams)
     _check_texts("texts", texts)
     if processes < 1:
         raise InputError(f"processes is {processes}; it must be at least 1")
@@ -139,6 +138,7 @@ def translate(
         raise InputError(f"processes is {processes} and engine is {engine!r}; engines but torch are for one process")
     if searching.get("alignment") and n_best is None:
         raise InputError("alignment is for hypotheses, which n_best gives: give that too, n_best=1 will do")
+    num_beams, length_penalty = search_of(model, num_beams, length_penalty, n_best)
     search = read_search(num_beams, length_penalty, prefix, n_best, searching)
     target_prefix = searching.get("target_prefix", "")
     if search is not None and target_prefix:
@@ -221,8 +221,8 @@ def evaluate(
     model: Model,
     sources: Sequence[str],
     references: Sequence[str] | Sequence[Sequence[str]],
-    num_beams: int = 5,
-    length_penalty: float = 1.0,
+    num_beams: int | None = None,
+    length_penalty: float | None = None,
     *,
     options: "ScoringOptions | None" = None,
     resamples: int = 1000,
@@ -429,12 +429,6 @@ def generate(
         for continuations in continue_prompts(loaded, own_tokenizer, prompts, sampling, note)
     ]
     return found[0][0] if isinstance(prompt, str) else found
-
-
-def check_beams(num_beams: int) -> None:
-    """Raises InputError if there is no such beam size."""
-    if num_beams < 1:
-        raise InputError(f"num_beams is {num_beams}; it must be at least 1")
 
 
 def _check_list(name: str, texts: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
+from ..api.given_models import check_beams
 from ..training.console.input_error import InputError
 from ..training.recipe.evaluation import BleuTokenizer
 from .loading import Dtype, check_task, load_config, model_name
@@ -84,8 +85,8 @@ def evaluate(
     text: str,
     reference: str | list[str] | None = None,
     against: str | None = None,
-    num_beams: int = 5,
-    length_penalty: float = 1.0,
+    num_beams: int | None = None,
+    length_penalty: float | None = None,
     prefix: str = "",
     processes: int = 1,
     engine: Literal["torch", "ctranslate2", "onnx"] = "torch",
@@ -107,8 +108,8 @@ def evaluate(
         reference: File of raw reference translations, line by line those of the text; or several, '[one.de,two.de]'.
             Without it, the text is a file of pairs, such as .tsv, source first.
         against: Another system to compare with: a file of its translations, or a model.
-        num_beams: Beam size.
-        length_penalty: Exponent of the length by which a beam's score is divided.
+        num_beams: Beam size; by default each model's own, or 5.
+        length_penalty: Exponent of the length by which a beam's score is divided; by default each model's own, or 1.
         prefix: Text to put before every sentence: a language tag, or what T5 is told to do.
         processes: How many processes translate, each a part of the text; on several GPUs each on one of its own.
         engine: What translates, as for paperformer translate: MODEL may be what paperformer export has written for it.
@@ -124,7 +125,7 @@ def evaluate(
     """
     from ..api import texts
 
-    texts.check_beams(num_beams)
+    check_beams(num_beams)
     model = texts.place_of(model)
     task = "translation"
     if engine == "torch":
@@ -150,7 +151,7 @@ def _evaluate_translations(
     text: str,
     reference: str | list[str] | None,
     against: str | None,
-    decoding: tuple[int, float],
+    decoding: tuple[int | None, float | None],
     engine: str,
     options: dict[str, Any],
     scoring: Scoring,
@@ -158,7 +159,7 @@ def _evaluate_translations(
     """Prints and writes how good a model's translations are.
 
     Args:
-        decoding: beam size, and exponent of the length.
+        decoding: beam size, and exponent of the length; None: each model's own.
         options: others of `texts.translate`, also for the model that is compared with, if that is not of another kind.
     """
     from ..api import texts

@@ -10,7 +10,13 @@ from ..shipped_models import describe_shipped, find_shipped
 from ..training.console.input_error import InputError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+    from transformers import (
+        GenerationConfig,
+        PreTrainedConfig,
+        PreTrainedModel,
+        PreTrainedTokenizerBase,
+        PreTrainedTokenizerFast,
+    )
 
 
 Dtype = Literal["float32", "bfloat16", "int8"]
@@ -151,6 +157,17 @@ def load_config(model: str, *, trust_remote_code: bool = False) -> "PreTrainedCo
     with _loading(model, "model", TypeError, AttributeError):
         config: PreTrainedConfig = AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code)
     return config
+
+
+def load_generation_config(model: str) -> "GenerationConfig | None":
+    """How a model says that it is to generate; None if it says nothing, or is not there, which loading it will tell."""
+    from transformers import GenerationConfig
+
+    be_quiet()
+    try:
+        return GenerationConfig.from_pretrained(model)
+    except (OSError, ValueError):
+        return None
 
 
 def load_tokenizer(model: str, *, trust_remote_code: bool = False) -> "PreTrainedTokenizerBase":

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ..api import texts
+from ..api.given_models import check_beams, search_of
 from ..training.console.input_error import InputError
 from .loading import Dtype, load, load_config, model_name
 
@@ -13,8 +14,8 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     name: str | None = None,
-    num_beams: int = 5,
-    length_penalty: float = 1.0,
+    num_beams: int | None = None,
+    length_penalty: float | None = None,
     prefix: str = "",
     src_lang: str = "",
     tgt_lang: str = "",
@@ -40,8 +41,10 @@ def serve(
         host: Address to listen at; 0.0.0.0 is all of this machine's.
         port: Port to listen at; 0 takes one that is free.
         name: What clients call the model; by default the name of its run or folder.
-        num_beams: Beam size of translations, where a request says nothing; 1 is greedy and fastest.
-        length_penalty: The same for the exponent of the length by which a beam's score is divided.
+        num_beams: Beam size of translations, where a request says nothing; 1 is greedy and fastest. By default the
+            model's own, or 5.
+        length_penalty: The same for the exponent of the length by which a beam's score is divided; by default the
+            model's own, or 1.
         prefix: The same for what is put before every text to translate.
         src_lang: The same, of a model of many languages, for the code of the one that is translated, such as eng_Latn.
         tgt_lang: And for that of the one that it is translated into.
@@ -57,7 +60,7 @@ def serve(
         stop_timeout: Seconds that taken requests get when the server is stopped.
         trust_remote_code: Run Python code that lies in the model's folder; paperformer's own models never need it.
     """
-    texts.check_beams(num_beams)
+    check_beams(num_beams)
     serving = _import_serving()
     limits = serving.limits.Limits(
         tokens_per_batch=tokens_per_batch,
@@ -75,7 +78,8 @@ def serve(
     with server.listen(host, port) as listener:
         loading = {"trust_remote_code": trust_remote_code, "dtype": dtype, "src_lang": src_lang, "tgt_lang": tgt_lang}
         engine = serving.engines.loading.load_engine(place, **loading)
-        defaults = serving.engines.translation.TranslationOptions(num_beams=num_beams, length_penalty=length_penalty)
+        beams, penalty = search_of(place, num_beams, length_penalty)
+        defaults = serving.engines.translation.TranslationOptions(num_beams=beams, length_penalty=penalty)
         application = serving.application.make_application(
             engine, called, limits, token=token, defaults=defaults, prefix=prefix
         )

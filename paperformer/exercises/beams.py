@@ -10,8 +10,8 @@ import torch
 from sacrebleu.metrics import BLEU, CHRF
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..api.given_models import check_beams, place_of
 from ..api.recipes import objective_of, read_recipe
-from ..api.texts import check_beams, place_of
 from ..commands.loading import load, load_target_tokenizer, model_name
 from ..training.console.input_error import InputError
 from ..training.console.progress import ProgressBar

@@ -33,6 +33,9 @@ class ExportFile:
     compared: str = "last_hidden_state"
     """What of an encoder was compared: last_hidden_state or logits."""
     has_target_tokenizer: bool = False
+    num_beams: int | None = None
+    """The model's own beam size, and exponent of the length; None if it says nothing."""
+    length_penalty: float | None = None
     comparison: dict[str, Any] = field(default_factory=dict)
 
     @classmethod

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ...api import texts
+from ...api.given_models import search_of
 from ...training.console.input_error import InputError
 from ...translation.formats.names import FormatName, FormatOptions
 from ..loading import check_task, load_config
@@ -58,8 +59,8 @@ def translate(
     model: str,
     input: str = "-",  # noqa: A002
     output: str = "-",
-    num_beams: int = 5,
-    length_penalty: float = 1.0,
+    num_beams: int | None = None,
+    length_penalty: float | None = None,
     prefix: str = "",
     format: FormatName | None = None,  # noqa: A002
     column: str = "",
@@ -93,8 +94,8 @@ def translate(
         input: File to translate, one sentence a line, perhaps compressed; - reads standard input.
         output: File for the translations; - writes standard output. It is FILE.part until it is complete; the same
             command goes on where it was interrupted.
-        num_beams: Beam size; 1 is greedy and fastest.
-        length_penalty: Exponent of the length by which a beam's score is divided.
+        num_beams: Beam size; 1 is greedy and fastest. By default the model's own (generation_config.json), or 5.
+        length_penalty: Exponent of the length by which a beam's score is divided; by default the model's own, or 1.
         prefix: Put before every line: a language tag, or what T5 is told to do.
         format: What the input is; by its name if not given, and text if that says nothing.
         column: Of a table, the column to translate: its name in the header, or its number from 1 if there is none.
@@ -115,11 +116,11 @@ def translate(
     """
     from ...translation.formats.file_formats import find_format
 
-    texts.check_beams(num_beams)
     _refuse_folder(input)
     options = FormatOptions(column, header, field, into, source_language, target_language, fuzzy_below)
     found = find_format(input, format, options)
-    decoding: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "prefix": prefix}
+    beams, penalty = search_of(model, num_beams, length_penalty, searching.get("n_best"))
+    decoding: dict[str, Any] = {"num_beams": beams, "length_penalty": penalty, "prefix": prefix}
     asked = Asked(model, input, output, decoding, searching, overwrite, trust_remote_code)
     if on is not None:
         if found != "text":

@@ -248,16 +248,21 @@ def main(lines: Iterable[str]) -> None:
     """Reads lines and writes one for each."""
     parser = argparse.ArgumentParser(description="Translates, or goes on with, each line of standard input.")
     parser.add_argument("--folder", default=Path(__file__).parent, help="of the export; by default where this file is")
-    parser.add_argument("--num_beams", type=int, help="5 for translations, 1 (greedy) for language models")
-    parser.add_argument("--length_penalty", type=float, default=1.0)
+    parser.add_argument(
+        "--num_beams", type=int, help="by default the model's own, or 5 for translations and 1 for language models"
+    )
+    parser.add_argument("--length_penalty", type=float, help="by default the model's own, or 1")
     parser.add_argument("--max_new_tokens", type=int, default=128)
     parser.add_argument("--batch_size", type=int, default=1, help="lines that are read, and decoded together")
     options = parser.parse_args()
     model = OnnxModel(options.folder)
     if "decoder" not in model.graphs:
         sys.exit("this model is an encoder, which writes nothing; from Python: OnnxModel(FOLDER).encode(ids)")
-    beams = options.num_beams or (1 if model.facts["family"] == "lm" else 5)
-    settings = {"length_penalty": options.length_penalty, "max_new_tokens": options.max_new_tokens}
+    own_beams, own_penalty = model.facts.get("num_beams") or 1, model.facts.get("length_penalty")
+    beams = options.num_beams or (1 if model.facts["family"] == "lm" else own_beams if own_beams > 1 else 5)
+    penalties = (options.length_penalty, own_penalty, 1.0)
+    penalty = next(value for value in penalties if value is not None)
+    settings = {"length_penalty": penalty, "max_new_tokens": options.max_new_tokens}
     if options.batch_size < 1:
         parser.error(f"--batch_size is {options.batch_size}; it must be at least 1")
     rest = iter(lines)

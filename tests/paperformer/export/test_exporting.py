@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import paperformer
+from paperformer.api.given_models import search_of
 from paperformer.cli import main
 from paperformer.export import comparison, exporting
 from paperformer.export.export_file import ExportFile
@@ -36,6 +37,7 @@ def exported(seq2seq: Saved, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_export_says_what_was_compared(exported: Path) -> None:
     facts = ExportFile.read(exported)
     assert facts.comparison["sequences"] == 2
+    assert search_of(exported) == (2, 1.0)  # the model's own
     assert facts.comparison["difference"] < 1e-4
     assert facts.comparison["identical"] == {"greedy": 2, "beam 5": 2}
     before, after = facts.comparison["quality"]["BLEU"]

@@ -41,7 +41,7 @@ def test_prefix_beams_and_penalty_are_the_request_s(translator: TestClient, seq2
 
 
 def test_a_model_with_two_vocabularies(two_vocabularies: Any) -> None:
-    expected = paperformer.translate(two_vocabularies.folder, TEXTS)
+    expected = paperformer.translate(two_vocabularies.folder, TEXTS, 5, 1.0)
     with TestClient(make_application(load_engine(str(two_vocabularies.folder)), "two")) as client:
         assert texts_of(ask(client, text=TEXTS)) == [[text] for text in expected]
 

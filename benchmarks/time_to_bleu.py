@@ -1,11 +1,12 @@
 """Multi30k en-de: the BLEU that our recipe and transformers' Marian reach, over the time that they train.
 
 Both train on the pairs that our cleaning leaves, with the same tokenizer, size, dropout and label smoothing, on one
-thread unless `--threads` says otherwise, each for about as long: ours takes `--steps` of its recipe, the peer trains
-for `--minutes`. The peer is a loop after `run_translation_no_trainer.py` of transformers: `MarianMTModel`, a
-`DataLoader` that shuffles and pads, AdamW, a linear schedule that ends with its time, with label smoothing as its
-Trainer has it; it runs once for each of `--peer_rates`. BLEU is sacreBLEU's, of greedy translations of the validation
-split. Only training counts as time, neither opening data nor validating.
+thread unless `--threads` says otherwise, each for about as long: ours takes `--steps` of its recipe, without R-Drop,
+which pays in longer trainings only, and the peer trains for `--minutes`. The peer is a loop after
+`run_translation_no_trainer.py` of transformers: `MarianMTModel`, a `DataLoader` that shuffles and pads, AdamW, a linear
+schedule that ends with its time, with label smoothing as its Trainer has it; it runs once for each of `--peer_rates`.
+BLEU is sacreBLEU's, of greedy translations of the validation split. Only training counts as time, neither opening data
+nor validating.
 """
 
 import argparse
@@ -180,7 +181,7 @@ def main() -> None:
         arguments = [f"--config={RECIPE}", f"--output_dir={folder}", f"--data.dataset={options.multi30k}"]
         arguments += [f"--data.validation={options.validation}", f"--data.test={options.validation}"]
         arguments += [f"--data.cache_dir={folder / 'cache'}", "--evaluation.select_by=bleu"]
-        arguments += [f"--optimization.max_steps={options.steps}"]
+        arguments += [f"--optimization.max_steps={options.steps}", "--optimization.r_drop=0"]
         arguments += [f"--evaluation.every_steps={max(1, options.steps // options.validations)}"]
         curves["paperformer"] = train_ours(arguments, folder)
         tokenizer = AutoTokenizer.from_pretrained(folder / RECIPE / "model", trust_remote_code=False)

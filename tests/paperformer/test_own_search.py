@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 import paperformer
 from paperformer.api.given_models import search_of
@@ -70,3 +71,18 @@ def test_texts_are_translated_and_scored_as_the_model_says(model: Path, tmp_path
     main(["evaluate", str(model), *files, "--resamples", "0", "--metrics", "[exact_match]", "--format", "json"])
     out = capsys.readouterr().out
     assert json.loads(out)["exact_match"] == 100
+
+
+def test_the_server_answers_as_the_model_says(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = []
+
+    def ask(application: Any, *_: Any) -> None:
+        with TestClient(application) as client:
+            found.append(client.post("/translate", json={"text": TEXTS}).json()["translations"])
+            found.append(client.post("/translate", json={"text": TEXTS, "num_beams": 5}).json()["translations"])
+
+    monkeypatch.setattr("paperformer.serving.server.serve", ask)
+    main(["serve", str(model), "--port", "0"])
+    asked = [[own[0]["text"] for own in answer] for answer in found]
+    assert asked == [paperformer.translate(model, TEXTS, beams, 4.0) for beams in (3, 5)]
+    assert asked[0] != asked[1]

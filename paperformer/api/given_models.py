@@ -1,5 +1,6 @@
 """What may be given for a model, and what of it is loaded."""
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, cast
@@ -79,7 +80,7 @@ def search_of(
     and as many as there are to be translations.
 
     Raises:
-        InputError: if there is no such beam size, or a run is not finished.
+        InputError: if there is no such beam size, be it given or the model's own, or a run is not finished.
     """
     check_beams(num_beams)
     if num_beams is None or length_penalty is None:
@@ -100,10 +101,21 @@ def check_beams(num_beams: int | None) -> None:
 def _own_search(model: Model) -> tuple[int | None, float | None]:
     from ..export.export_file import EXPORT_FILE, ExportFile
 
+    place = "the model"
     if hasattr(model, "generation_config"):  # it has been loaded
         own: Any = model.generation_config
     else:
         place = place_of(cast("str | Run", model))
         is_export = (Path(place) / EXPORT_FILE).is_file()
         own = ExportFile.read(Path(place)) if is_export else load_generation_config(place)
-    return getattr(own, "num_beams", None), getattr(own, "length_penalty", None)
+    beams, penalty = getattr(own, "num_beams", None), getattr(own, "length_penalty", None)
+    # Files may say anything, and neither transformers nor an export looks at it.
+    if beams is not None and (type(beams) is not int or beams < 1):
+        raise InputError(
+            f"{place}: its own num_beams is {beams!r}; it must be an integer from 1 (generation_config.json)"
+        )
+    if penalty is not None and (type(penalty) not in (int, float) or not math.isfinite(penalty)):
+        raise InputError(
+            f"{place}: its own length_penalty is {penalty!r}; it must be a number (generation_config.json)"
+        )
+    return beams, penalty

@@ -56,7 +56,7 @@ def export_folder(
     if sequences < 1:
         raise InputError(f"sequences is {sequences}; it must be at least 1")
     exportable = _load(model, export_format)
-    own = exportable.model.generation_config
+    own = getattr(exportable.model, "generation_config", None)  # an encoder has none
     facts = ExportFile.of(
         exportable.config,
         format=to,
@@ -64,8 +64,8 @@ def export_folder(
         model=model,
         compared=export_format.of_encoder,
         has_target_tokenizer=exportable.target_tokenizer is not None,
-        num_beams=own.num_beams,
-        length_penalty=own.length_penalty,
+        num_beams=getattr(own, "num_beams", None),
+        length_penalty=getattr(own, "length_penalty", None),
     )
     sample = sample_of(exportable, facts, model, text, references).first(sequences)
     if export_format.compared_tokens is not None:

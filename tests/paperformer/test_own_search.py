@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 import paperformer
 from paperformer.api.given_models import search_of
 from paperformer.cli import main
+from paperformer.training.console.input_error import InputError
 
 TEXTS = ["A dog runs on the beach.", "Two men talk.", "A cat sings a song in the house."]
 
@@ -54,6 +55,21 @@ def test_models_that_say_nothing(tmp_path: Path, seq2seq: Any) -> None:
     assert search_of(tmp_path / "nowhere") == (5, 1.0)  # loading it will say that it is not there
     assert search_of(seq2seq.model) == (2, 1.0)
     assert search_of("cldr-en-de") == (4, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({"num_beams": "3"}, "num_beams is '3'; it must be an integer from 1"),
+        ({"num_beams": -2}, "num_beams is -2"),
+        ({"num_beams": True}, "num_beams is True"),
+        ({"length_penalty": "long"}, "length_penalty is 'long'; it must be a number"),
+        ({"length_penalty": float("nan")}, "length_penalty is nan"),
+    ],
+)
+def test_settings_that_are_none(tmp_path: Path, own: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=f"model: its own {said}"):
+        search_of(says(tmp_path / "model", **own))
 
 
 def test_texts_are_translated_and_scored_as_the_model_says(model: Path, tmp_path: Path, capsys: Any) -> None:

@@ -92,6 +92,12 @@ def test_a_language_model_with_rounded_weights(lm: Saved, tmp_path: Path) -> Non
     assert "With --text FILE there are perplexities as well." in (tmp_path / "out" / "export.md").read_text("utf-8")
 
 
+def test_an_encoder_that_generates_nothing(encoder: Saved, tmp_path: Path) -> None:
+    found = paperformer.export_model(encoder.folder, tmp_path / "out", "ctranslate2")
+    assert found.difference < 1e-4
+    assert ExportFile.read(tmp_path / "out").num_beams is None
+
+
 @pytest.mark.parametrize("part", ["k_proj.weight", "mlp_residual.norm.bias", "lm_head.bias"])
 def test_another_function_is_not_written(
     part: str, two_vocabularies: Saved, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -57,7 +57,7 @@ class GettextCatalogues(FileReader):
         for path in self._catalogues():
             first_is_singular = True
             for place, entry in _messages(path):
-                if not entry.msgid and entry.msgctxt is None:
+                if not entry.msgid and entry.msgctxt is None and not entry.obsolete:
                     first_is_singular = first_is_singular_of(entry.msgstr)
                 if not entry.msgid or entry.obsolete or "fuzzy" in entry.flags:
                     continue
@@ -114,7 +114,7 @@ def _messages(path: Path) -> Iterator[tuple[str, polib.POEntry | polib.MOEntry]]
         InputError: if it cannot be read, or is damaged.
     """
     if _is_compiled(path):
-        # The header is no message to polib, but what it reads it from has it first.
+        # Polib does not count the header among the messages of these.
         catalogue = _parse_mo(_read_mo(path), path)
         yield str(path), polib.MOEntry(msgid="", msgstr=f"Plural-Forms: {catalogue.metadata.get('Plural-Forms', '')}")
         yield from ((f"{path}, message {number}", entry) for number, entry in enumerate(catalogue, start=1))

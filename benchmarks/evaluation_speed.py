@@ -71,9 +71,9 @@ def measure(options: argparse.Namespace) -> str:
         if num_beams > 1:
             ways["plain loop, our beam search"] = plain
         ways |= {
-            "paperformer": lambda beams=num_beams: paperformer.translate(options.model, sources, beams),
+            "paperformer": lambda beams=num_beams: paperformer.translate(options.model, sources, beams, 1.0),
             f"paperformer, {options.processes} processes": lambda beams=num_beams: paperformer.translate(
-                options.model, sources, beams, processes=options.processes
+                options.model, sources, beams, 1.0, processes=options.processes
             ),
         }
         seconds: dict[str, list[float]] = {name: [] for name in ways}

@@ -160,10 +160,15 @@ def load_config(model: str, *, trust_remote_code: bool = False) -> "PreTrainedCo
 
 
 def load_generation_config(model: str) -> "GenerationConfig | None":
-    """How a model says that it is to generate; None if it says nothing, or is not there, which loading it will tell."""
+    """How a model says that it is to generate; None if it says nothing, or is not there, which loading it will tell.
+
+    Raises:
+        InputError: if it says it in a file that is damaged.
+    """
     from transformers import GenerationConfig
 
     be_quiet()
+    _check_settings(Path(model))
     try:
         return GenerationConfig.from_pretrained(model)
     except (OSError, ValueError):
@@ -235,6 +240,10 @@ def prepare_to_load(model: str) -> None:
         return
     if not (folder / "config.json").is_file():
         raise InputError(f"{model} is no model's folder: no config.json")
+    _check_settings(folder)
+
+
+def _check_settings(folder: Path) -> None:
     settings = folder / "generation_config.json"
     if settings.is_file() and not _is_json_object(settings):  # which transformers passes over
         raise InputError(f"{settings} is damaged: it must be a JSON object")

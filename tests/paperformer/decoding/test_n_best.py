@@ -145,7 +145,10 @@ def test_in_python_and_on_the_command_line(seq2seq: Any, tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--n_best", "7"], "n_best is 7 and num_beams is 5; give --num_beams 7 or more, since no more translations "),
+        (
+            ["--n_best", "7", "--num_beams", "5"],
+            "n_best is 7 and num_beams is 5; give --num_beams 7 or more, since no more translations ",
+        ),
         (["--n_best", "0"], "n_best is 0; it must be at least 1"),
         (["--n_best_format", "json"], "n_best_format is json, and there is no n_best; give --n_best 1 or more"),
         (["--mbr", "0"], "mbr is 0; it must be at least 1"),

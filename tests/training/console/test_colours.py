@@ -68,7 +68,7 @@ HELP = [
             ("option", "--num_beams"),
             ("value", "{moses,json}"),
             ("value", "INPUT"),
-            ("type", "(type: int, default: 5)"),
+            ("type", "(type: int | null, default: null)"),
         ],
     ),
 ]

@@ -160,19 +160,15 @@ def load_config(model: str, *, trust_remote_code: bool = False) -> "PreTrainedCo
 
 
 def load_generation_config(model: str) -> "GenerationConfig | None":
-    """How a model says that it is to generate; None if it says nothing.
+    """How a model says that it is to generate; None if it says nothing, or is not there, which loading it will tell.
 
     Raises:
-        InputError: if it says it in a file that is damaged, or if there is no such model.
+        InputError: if it says it in a file that is damaged.
     """
-    from transformers import GenerationConfig, PreTrainedConfig
+    from transformers import GenerationConfig
 
     be_quiet()
     _check_settings(Path(model))
-    if not Path(model).is_dir():  # what nobody has is looked for once: offline, for half a minute
-        _check_place(model, "a model's folder")
-        with _loading(model, "model"):
-            PreTrainedConfig.get_config_dict(model)
     try:
         return GenerationConfig.from_pretrained(model)
     except (OSError, ValueError):

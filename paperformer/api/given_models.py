@@ -76,8 +76,8 @@ def search_of(
 ) -> tuple[int, float]:
     """Beam size and exponent of the length: those that are given, or else the model's own, with which it was scored.
 
-    A model says them in its generation_config.json. One beam is what a model has that says nothing: 5 are taken then,
-    and as many as there are to be translations.
+    A model says them in its generation_config.json; of one that says nothing they are 5 and 1. There are at least as
+    many beams as there are to be translations.
 
     Raises:
         InputError: if there is no such beam size, be it given or the model's own, or a run is not finished.
@@ -86,7 +86,7 @@ def search_of(
     if num_beams is None or length_penalty is None:
         own_beams, own_penalty = _own_search(model)
         if num_beams is None:
-            num_beams = max(own_beams if own_beams is not None and own_beams > 1 else NUM_BEAMS, n_best or 1)
+            num_beams = max(NUM_BEAMS if own_beams is None else own_beams, n_best or 1)
         if length_penalty is None:
             length_penalty = LENGTH_PENALTY if own_penalty is None else own_penalty
     return num_beams, length_penalty

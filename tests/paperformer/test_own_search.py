@@ -41,7 +41,8 @@ def model(seq2seq: Any, tmp_path: Path) -> Path:
         ({"num_beams": 4}, {"n_best": 3}, (4, 1.0)),
         ({"num_beams": 4}, {"n_best": 7}, (7, 1.0)),
         ({"num_beams": 4}, {"n_best": 7, "num_beams": 5}, (5, 1.0)),  # which is refused later, with both numbers
-        ({"num_beams": 1}, {}, (5, 1.0)),
+        ({"num_beams": 1}, {}, (1, 1.0)),  # a run that was scored greedily says so
+        ({"num_beams": 1}, {"n_best": 3}, (3, 1.0)),
         ({}, {}, (5, 1.0)),
     ],
 )

@@ -258,9 +258,8 @@ def main(lines: Iterable[str]) -> None:
     model = OnnxModel(options.folder)
     if "decoder" not in model.graphs:
         sys.exit("this model is an encoder, which writes nothing; from Python: OnnxModel(FOLDER).encode(ids)")
-    own_beams, own_penalty = model.facts.get("num_beams") or 1, model.facts.get("length_penalty")
-    beams = options.num_beams or (1 if model.facts["family"] == "lm" else own_beams if own_beams > 1 else 5)
-    penalties = (options.length_penalty, own_penalty, 1.0)
+    beams = options.num_beams or (1 if model.facts["family"] == "lm" else model.facts.get("num_beams") or 5)
+    penalties = (options.length_penalty, model.facts.get("length_penalty"), 1.0)
     penalty = next(value for value in penalties if value is not None)
     settings = {"length_penalty": penalty, "max_new_tokens": options.max_new_tokens}
     if options.batch_size < 1:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Dtype = Literal["float32", "bfloat16", "int8"]
 """What a model can be computed in; int8 has weights and what they are multiplied with rounded, and sums in float32."""
 
+_not_reached: dict[str, Exception] = {}
+"""Why the Hub did not tell a model's settings, until the model is loaded: to ask anew takes half a minute again."""
+
 PARAMETERS_TO_PACK = 10_000_000  # with 2.5 million, decoding takes as long from packed weights
 
 
@@ -155,6 +158,8 @@ def load_config(model: str, *, trust_remote_code: bool = False) -> "PreTrainedCo
     prepare_to_load(model)
     # Fields of any type may stand in a configuration, and transformers relies on some.
     with _loading(model, "model", TypeError, AttributeError):
+        if (error := _not_reached.pop(model, None)) is not None and not _is_cached(model):
+            raise error
         config: PreTrainedConfig = AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code)
     return config
 
@@ -167,12 +172,23 @@ def load_generation_config(model: str) -> "GenerationConfig | None":
     """
     from transformers import GenerationConfig
 
+    from ..training.publishing.hub_requests import is_out_of_reach
+
     be_quiet()
     _check_settings(Path(model))
+    _not_reached.pop(model, None)
     try:
         return GenerationConfig.from_pretrained(model)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if is_out_of_reach(error):
+            _not_reached[model] = error
         return None
+
+
+def _is_cached(model: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(model, "config.json"), str)
 
 
 def load_tokenizer(model: str, *, trust_remote_code: bool = False) -> "PreTrainedTokenizerBase":
@@ -310,6 +326,9 @@ def _loading(name: str, kind: str, *also: type[Exception]) -> Iterator[None]:
         reason = explain_download(error, name) or missing + " ".join(
             [first, *(rest[:1] if first.endswith(":") else [])]
         )  # "Validation error for ...:"
-        if not Path(name).exists() and "/" not in name:  # perhaps a shipped one was meant
-            reason = f"{reason.rstrip('.')}; paperformer itself brings {describe_shipped()}"
+        if not Path(name).exists():
+            if "/" not in name:  # perhaps a shipped one was meant
+                reason = f"{reason.rstrip('.')}; paperformer itself brings {describe_shipped()}"
+            elif Path(name).parent.is_dir():  # or a folder
+                reason = f"{reason.rstrip('.')}; nor is there a folder {name}"
         raise InputError(f"{name} is no {kind} that can be loaded: {reason}") from error

@@ -153,3 +153,33 @@ class TestWithPaperformer:
         assert refused("generate", "me/nothing", "A dog").endswith(f"me/nothing {gone}")
         monkeypatch.delenv("HF_TOKEN")
         assert refused("generate", "me/lm", "A dog").endswith(f"me/lm {gone}")  # it is private
+
+    @pytest.mark.parametrize("answer", [500, "drop"])
+    def test_a_hub_that_does_not_answer_is_waited_for_once(
+        self,
+        answer: Any,
+        publish: Callable[[Saved, str], str],
+        seq2seq: Saved,
+        hub: Hub,
+        refused: Callable[..., str],
+        capsys: pytest.CaptureFixture[str],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """By commands that ask for a model's beams before they load it; a name may be that of a folder, mistyped."""
+        publish(seq2seq, "me/tiny")
+        (source := tmp_path / "source.en").write_text("A dog runs.\n", "utf-8")
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "me").mkdir()
+        asked = ("translate", "me/tiny", "--input", source)
+        hub.fail("(GET|HEAD) ", *[answer] * 200)
+        capsys.readouterr()
+        assert refused(*asked).endswith("try again later; nor is there a folder me/tiny")
+        assert hub.count("^HEAD /me/tiny/.*/generation_config.json") > 0
+        assert hub.count("^HEAD /me/tiny/.*/config.json") == 0
+        hub.faults.clear()
+        main([str(argument) for argument in asked])
+        hub.fail("(GET|HEAD) ", *[answer] * 200)
+        main([str(argument) for argument in asked])  # what has been fetched is in the cache
+        first, second = capsys.readouterr().out.splitlines()
+        assert first == second != ""

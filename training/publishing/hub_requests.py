@@ -130,12 +130,24 @@ def explain_download(error: BaseException, repo_id: str) -> str | None:
 
     transformers says little of it: that a file is missing, also where the connection broke.
     """
-    seen: BaseException | None = error
-    while seen is not None and not isinstance(seen, CLIENT_ERROR):
-        seen = seen.__cause__ or seen.__context__
+    seen = _clients_error(error)
     if seen is None or isinstance(seen, EntryNotFoundError):
         return None
     return hide_token(_explain(seen, repo_id))
+
+
+def is_out_of_reach(error: BaseException) -> bool:
+    """Whether something could not be fetched because the Hub did not answer, or was busy, at every attempt."""
+    seen = _clients_error(error)
+    return seen is not None and is_transient(seen)
+
+
+def _clients_error(error: BaseException) -> BaseException | None:
+    """What the HTTP client raised, of which another error came."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, CLIENT_ERROR):
+        seen = seen.__cause__ or seen.__context__
+    return seen
 
 
 def _explain(error: BaseException, repo_id: str) -> str:

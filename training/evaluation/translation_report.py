@@ -140,7 +140,8 @@ class Weaknesses:
 
     by_length: Sequence[LengthGroup] = ()
     worst: Sequence[tuple[str, str, str, float]] = ()
-    """(source, reference, output, chrF) of the sentences with the lowest chrF, the lowest first."""
+    """(source, reference, output, chrF) of the sentences with the lowest chrF, the lowest first; none that is its
+    reference."""
 
     by_domain: Sequence[DomainScores] = ()
     by_unseen_words: Sequence[DomainScores] = ()
@@ -174,7 +175,7 @@ def find_weaknesses(
     ]
     return Weaknesses(
         by_length=_score_by_length(outputs, [references], sources, replace(options, warn=False)),
-        worst=sorted(rows, key=lambda row: row[-1])[:count],
+        worst=sorted((row for row in rows if row[2] != row[1]), key=lambda row: row[-1])[:count],
         by_domain=_score_parts(outputs, references, domains, options, unseen_words),
         by_unseen_words=_score_parts(outputs, references, _parts_by_words(unseen_words), options, unseen_words),
         unseen_words=unseen_words,

@@ -301,6 +301,10 @@ def test_where_it_is_worst_is_shown_with_figures() -> None:
     assert float(rows[-1][4]) < 20  # Katze
     worst = [row.split(" | ")[2] for row in section.splitlines() if row.startswith("| xxxx")]
     assert worst == ["Katze", "Ein Hund lief weit weg"]
+    assert find_weaknesses(pairs, outputs, ScoringOptions(), 5).worst == weaknesses.worst  # the others are right
+    weaknesses = find_weaknesses(pairs, outputs[:1] * 10, ScoringOptions(), 2)
+    section = str(build_card(replace(TRANSLATION, weaknesses=weaknesses))).partition("## Where it is worst")[2]
+    assert "100.00 |\n\nEach of the translations is its reference.\n\n## Limits\n" in section
 
 
 def test_the_cost_is_said() -> None:

@@ -27,7 +27,8 @@ hundred, so that two digits name them; compact numbers have two significant digi
 
 **The text stays as CLDR has it**, with no-break spaces (U+00A0, and the narrow U+202F before "PM") and with
 the direction marks of right-to-left scripts: this is what programs print, hence what a model will meet.
-Only the digits are the same everywhere, 0 to 9.
+Half of the sources have plain blanks instead, which is what people type. Only the digits are the same
+everywhere, 0 to 9.
 """
 
 import re

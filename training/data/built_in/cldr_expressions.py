@@ -75,6 +75,8 @@ LENGTHS: tuple[Length, ...] = ("long", "short")
 AMOUNT_FORMATS: tuple[AmountFormat, ...] = ("name", "standard")
 LIST_STYLES: tuple[ListStyle, ...] = ("standard", "or")
 
+NO_BREAK_BLANKS = str.maketrans({"\N{NO-BREAK SPACE}": " ", "\N{NARROW NO-BREAK SPACE}": " "})
+
 # Something to say, which a locale puts into its own words.
 Saying = Callable[[Locale], str]
 # Draws a saying. A kind of expression is a function that makes one for a source and a target locale,
@@ -98,8 +100,9 @@ class Expression(NamedTuple):
 
 
 def dates(source: Locale, target: Locale) -> Draw | None:
-    """Calendar days, with and without year and weekday: "Wed, Sep 26"."""
-    forms = _date_forms(source, target, ["full", "long", "medium", "short", "yMMMM", "MMMEd", "MMMd"])
+    """Calendar days, with and without year and weekday: "Wed, Sep 26", "September 26"."""
+    styles = ["full", "long", "medium", "short", "yMMMM", "MMMEd", "MMMd", "MMMMd"]
+    forms = _date_forms(source, target, styles)
     return _draw_form(forms, _draw_moment, _say_date)
 
 
@@ -276,13 +279,17 @@ def name_families(source: Locale, target: Locale) -> list[list[Saying]]:
 
 
 def expressions(source: Locale, target: Locale, rng: Random) -> Iterator[Expression]:
-    """Yields composed expressions without end; the same one may come again."""
+    """Yields composed expressions without end; the same one may come again.
+
+    Half of the sources have plain blanks where CLDR has no-break ones: nobody types those.
+    """
     draws = {name: draw for name, (kind, _) in KINDS.items() if (draw := kind(source, target))}
     names, weights = list(draws), [KINDS[name][1] for name in draws]
     while True:
         name = rng.choices(names, weights)[0]
         say = draws[name](rng)
-        yield Expression(name, say(source), say(target))
+        blanks = rng.choice([NO_BREAK_BLANKS, {}])
+        yield Expression(name, say(source).translate(blanks), say(target))
 
 
 def _unambiguous(

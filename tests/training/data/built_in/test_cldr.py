@@ -196,6 +196,7 @@ def test_every_kind_is_in_every_split_in_about_the_same_share(english_german: Sp
             r"(Mon|Tues|Wednes)day, \w+ \d+, \d{4}",
             r"(Mon|Diens)tag, \d+\. \w+ \d{4}|Mittwoch, \d+\. \w+ \d{4}",
         ),
+        ("date", r"(April|September) \d\d?", r"\d+\. (April|September)"),
         ("time", r"12:\d\d\u202fAM", r"00:\d\d"),
         ("datetime", r"\d+/\d+/\d\d, [1-9]:\d\d\u202fPM", r"\d\d\.\d\d\.\d\d, (1[3-9]|2[01]):\d\d"),
         ("number", r"-\d,\d{3}\.\d+", r"-\d\.\d{3},\d+"),
@@ -221,6 +222,14 @@ def test_every_kind_is_translated(kind: str, source: str, target: str) -> None:
     assert pairs, f"no {kind} is like {source}"
     for pair in pairs:
         assert re.fullmatch(target, pair[1]), pair
+
+
+def test_half_of_the_sources_have_the_blanks_that_people_type(english_german: Splits) -> None:
+    for split in english_german.values():
+        times = [source[-3] for source, _ in split if re.search(r"\d\s[AP]M$", source)]
+        assert set(times) == {" ", "\u202f"}
+        assert 0.25 < times.count(" ") / len(times) < 0.75
+    assert not any(" €" in target for split in english_german.values() for _, target in split)
 
 
 @pytest.mark.parametrize("kind", ["number", "percentage", "amount", "measurement"])

@@ -33,7 +33,12 @@ def read_pairs(
     """
     if reference is None:
         columns = {"source": list[str](), "target": list[str]()}
-        for chunk in pair_reader(Source(path=text), *languages).chunks(BadLines()):
+        try:
+            reader = pair_reader(Source(path=text), *languages)
+        except InputError as error:
+            hint = "; if it has the sources alone, give --reference" if Path(text).is_file() else ""
+            raise InputError(f"{error}{hint}") from error
+        for chunk in reader.chunks(BadLines()):
             for name, lines in columns.items():
                 lines += chunk.column(name).to_pylist()
         _check_references([Path(text)], [columns["target"]])

@@ -126,6 +126,11 @@ def evaluate(
     from ..api import texts
 
     check_beams(num_beams)
+    if Path(model).is_file():
+        raise InputError(
+            f"{model} is a file; it must be a model's folder, or a name on the Hub. Translations that are finished are "
+            f"scored by: paperformer score {model} REFERENCE"
+        )
     model = texts.place_of(model)
     task = "translation"
     if engine == "torch":

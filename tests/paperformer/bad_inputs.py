@@ -13,6 +13,7 @@ from paperformer import PaperformerForCausalLM, PaperformerLMConfig
 FILES: dict[str, str | bytes] = {
     "good.txt": "A dog runs.\n",
     "good.de": "Ein Hund läuft.\n",
+    "pairs.dat": "A dog runs.\tEin Hund läuft.\n",
     "two.de": "Ein Hund läuft.\nZwei Männer.\n",
     "empty.txt": "",
     "blank.txt": "\n \n\n",

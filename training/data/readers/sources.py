@@ -296,6 +296,12 @@ def _recognise(path: Path, given: str | None, languages: tuple[str, ...]) -> tup
                     return find_file(path.with_name(path.name + ending)), file_format
         if not languages and path.is_file():
             return path, TEXT
+    if path.is_file():  # of pairs: running text is plain where nothing says another format
+        known = [file_format.name for file_format in FORMATS if file_format.has_pairs]
+        raise InputError(
+            f"{path}: its name does not tell its format; give it, {_any_of(known)}, as in {{path: {path}, format: tsv}}, "
+            "or, of parallel files, path and target_path"
+        )
     names = [f"{path}.{languages[0]} and {path}.{languages[1]}"] if languages else []
     names += [f"{path}{ending}" for ending in _endings(FORMATS)]
     raise InputError(

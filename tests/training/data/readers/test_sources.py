@@ -142,6 +142,7 @@ def test_what_cannot_be_a_source(value: Any, message: str) -> None:
         ),
         ({"path": "g.txt"}, r"g\.txt is a text file; pairs come from two parallel files"),
         ({"path": "a.tsv", "documents": "each"}, r"a\.tsv: documents is for running text"),
+        ({"path": "h.log"}, r"h\.log: its name does not tell its format; give it, tsv, .* format: tsv}, or, of parallel"),
         ({"path": "empty"}, r"empty is a folder without \.parquet, \.po or \.mo files"),
     ],
     ids=str,

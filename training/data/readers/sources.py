@@ -206,9 +206,11 @@ def pair_reader(source: Source, source_language: str, target_language: str, *, w
     if file_format is None:
         return ParallelFiles.with_prefix(path, *languages)
     if not file_format.has_pairs:
+        hint = f"; if its lines are pairs with a tab between: {{path: {path}, format: tsv}}" * (file_format is TEXT)
         raise InputError(
             f"{path} is a {file_format.name} file; pairs come from two parallel files (path and target_path), or from "
             f"{_any_of(_endings([known for known in FORMATS if known.has_pairs]))}"
+            + hint
         )
     return file_format.reader(path, request)
 
@@ -299,8 +301,8 @@ def _recognise(path: Path, given: str | None, languages: tuple[str, ...]) -> tup
     if path.is_file():  # of pairs: running text is plain where nothing says another format
         known = [file_format.name for file_format in FORMATS if file_format.has_pairs]
         raise InputError(
-            f"{path}: its name does not tell its format; give it, {_any_of(known)}, as in {{path: {path}, format: tsv}}, "
-            "or, of parallel files, path and target_path"
+            f"{path}: its name does not tell its format; give it, {_any_of(known)}, as in {{path: {path}, format: "
+            "tsv}, or, of parallel files, path and target_path"
         )
     names = [f"{path}.{languages[0]} and {path}.{languages[1]}"] if languages else []
     names += [f"{path}{ending}" for ending in _endings(FORMATS)]

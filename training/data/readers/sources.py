@@ -209,8 +209,7 @@ def pair_reader(source: Source, source_language: str, target_language: str, *, w
         hint = f"; if its lines are pairs with a tab between: {{path: {path}, format: tsv}}" * (file_format is TEXT)
         raise InputError(
             f"{path} is a {file_format.name} file; pairs come from two parallel files (path and target_path), or from "
-            f"{_any_of(_endings([known for known in FORMATS if known.has_pairs]))}"
-            + hint
+            f"{_any_of(_endings([known for known in FORMATS if known.has_pairs]))}" + hint
         )
     return file_format.reader(path, request)
 

@@ -172,13 +172,14 @@ def load_generation_config(model: str) -> "GenerationConfig | None":
     """
     from transformers import GenerationConfig
 
-    from ..training.publishing.hub_requests import is_out_of_reach
+    from ..training.publishing.hub_requests import is_out_of_reach, repetitions_said
 
     be_quiet()
     _check_settings(Path(model))
     _not_reached.pop(model, None)
     try:
-        return GenerationConfig.from_pretrained(model)
+        with repetitions_said():
+            return GenerationConfig.from_pretrained(model)
     except (OSError, ValueError) as error:
         if is_out_of_reach(error):
             _not_reached[model] = error
@@ -303,10 +304,11 @@ def _loading(name: str, kind: str, *also: type[Exception]) -> Iterator[None]:
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
-    from ..training.publishing.hub_requests import explain_download
+    from ..training.publishing.hub_requests import explain_download, repetitions_said
 
     try:
-        yield
+        with repetitions_said():
+            yield
     except InputError:
         raise
     except Exception as error:

@@ -181,5 +181,7 @@ class TestWithPaperformer:
         main([str(argument) for argument in asked])
         hub.fail("(GET|HEAD) ", *[answer] * 200)
         main([str(argument) for argument in asked])  # what has been fetched is in the cache
-        first, second = capsys.readouterr().out.splitlines()
+        said = capsys.readouterr()
+        assert "thrown while requesting" not in said.err  # the client's own words
+        first, second = said.out.splitlines()
         assert first == second != ""

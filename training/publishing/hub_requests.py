@@ -79,18 +79,26 @@ def hub_errors(repo_id: str, token: str | None = None, *, done: str = "nothing w
         token: what they are made with, if not with that of the environment or the login.
         done: what has become of the repository.
     """
+    with repetitions_said():
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:
+            root = _root(error)
+            if root is None:
+                raise
+            raise InputError(f"{hide_token(_explain(root, repo_id), token)}; {done}") from error
+
+
+@contextmanager
+def repetitions_said() -> Iterator[None]:
+    """Says what the client asks for again in our words, instead of in its own, whose addresses may be signed."""
     logger = logging.getLogger("huggingface_hub.utils._http")
     is_outermost = _say_what_is_repeated not in logger.filters
     logger.addFilter(_say_what_is_repeated)  # once, however often it is called
     try:
         yield
-    except InputError:
-        raise
-    except Exception as error:
-        root = _root(error)
-        if root is None:
-            raise
-        raise InputError(f"{hide_token(_explain(root, repo_id), token)}; {done}") from error
     finally:
         if is_outermost:
             logger.removeFilter(_say_what_is_repeated)
@@ -105,7 +113,6 @@ def hide_token(text: str, token: str | None = None) -> str:
 
 
 def _say_what_is_repeated(record: logging.LogRecord) -> bool:
-    """Says in our words what the client reports, whose lines have addresses in them that are signed."""
     message = record.getMessage()
     if "before retry" in message or "Retrying in" in message:
         seconds = next((word for word in message.replace("s ", " ").split() if word[0].isdigit()), "some")

@@ -63,7 +63,7 @@ def test_one_fault_is_found_within_two_lines(fault: Callable[[list[str], int], N
         index = rng.randrange(LINES - 100)
         fault(sides[trial % 2], index)
         errors.append(abs(first_lost_line(*map(lengths, sides)) - (index + 1)))
-    # Measured: 50 of 50 merged or broken lines, and 48 of 50 of each other kind, of which the others are found within 4.
+    # Measured: 50 of 50 merged or broken lines, 48 of 50 of each other kind, and the others within 4 lines.
     assert sum(error <= 2 for error in errors) >= (20 if fault in (merge, break_up) else 18), sorted(errors)
     assert max(errors) <= 4
 
